@@ -1,0 +1,1 @@
+"""Activities: everything that touches the world on behalf of a workflow."""

@@ -1,0 +1,126 @@
+"""Agents: a name, a model, instructions, tools and limits, declared in Python and looked up by name."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, overload
+
+from perdure.errors import ConfigurationError, UsageError
+from perdure.tools import Tool, ToolKind, function_tool
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one turn; crossing one settles the turn as incomplete and the thread goes on.
+
+    Attributes:
+        steps: model calls in one turn.
+        model_timeout: how long one model call may take, retries not counted.
+        parallel_calls: tool calls that a model may make in one step; more are answered with an error result.
+    """
+
+    steps: int = 50
+    model_timeout: timedelta = timedelta(minutes=15)
+    parallel_calls: int = 64
+
+
+class Agent:
+    """An agent. `model` is a name such as `openai:gpt-5` or a pydantic-ai model object.
+
+    Example:
+        >>> agent = Agent("weather", model="openai:gpt-5", instructions="Be brief.")
+        >>> @agent.tool
+        ... async def get_weather(city: str) -> str:
+        ...     '''The weather in a city, now.'''
+        ...     return "sunny"
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: Any,
+        instructions: str = "",
+        tools: Iterable[Tool] = (),
+        limits: Limits | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.instructions = instructions
+        self.limits = limits or Limits()
+        self.settings = dict(settings or {})
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self.add_tool(tool)
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name, in the order in which they were declared: the order the model always sees."""
+        return self._tools
+
+    def add_tool(self, tool: Tool) -> None:
+        """Add a declared tool.
+
+        Raises:
+            ConfigurationError: if the name is taken.
+        """
+        if tool.name in self._tools:
+            raise ConfigurationError(f"Agent {self.name!r} has two tools named {tool.name!r}; rename one.")
+        self._tools[tool.name] = tool
+
+    @overload
+    def tool(self, function: Function, /) -> Function: ...
+
+    @overload
+    def tool(
+        self,
+        *,
+        name: str | None = None,
+        kind: ToolKind = "function",
+        passive: bool = False,
+        retry_safe: bool = False,
+        timeout: timedelta = timedelta(minutes=10),
+    ) -> Callable[[Function], Function]: ...
+
+    def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Declare a function as a tool of this agent; the function itself stays as it is."""
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.add_tool(function_tool(function, **options))
+            return function
+
+        return declare if function is None else declare(function)
+
+
+class Agents(Mapping[str, Agent]):
+    """The agents that a worker serves, by name. The first one is the default."""
+
+    def __init__(self, agents: Iterable[Agent]) -> None:
+        self._agents: dict[str, Agent] = {}
+        for agent in agents:
+            if agent.name in self._agents:
+                raise ConfigurationError(f"Two agents are named {agent.name!r}; rename one.")
+            self._agents[agent.name] = agent
+        if not self._agents:
+            raise ConfigurationError("A worker needs at least one agent.")
+
+    def __getitem__(self, name: str) -> Agent:
+        try:
+            return self._agents[name]
+        except KeyError:
+            known = ", ".join(self._agents)
+            raise UsageError(f"There is no agent {name!r} on this worker; it serves {known}.") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._agents)
+
+    def __len__(self) -> int:
+        return len(self._agents)
+
+    @property
+    def default(self) -> Agent:
+        """The agent of threads that name none."""
+        return next(iter(self._agents.values()))

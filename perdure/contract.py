@@ -1,0 +1,125 @@
+"""The wire contract between the workflow, its activities and its clients: names and payload types.
+
+Histories hold these names and shapes, so they only ever gain optional fields. Payloads carry ids, counts and clipped
+previews; words are in the store.
+"""
+
+from typing import Literal
+
+from perdure.codec import Text, Wire
+from perdure.messages import Status, Usage
+from perdure.ports import ThreadKind
+from perdure.tools import ToolKind
+
+WORKFLOW_TYPE = "ThreadWorkflow"
+DEFAULT_TASK_QUEUE = "perdure"
+PREVIEW_CHARS = 80
+
+LOAD, SYNC, COMPLETE, DISPATCH = "load", "sync", "complete", "dispatch"
+
+
+class ThreadStart(Wire):
+    """How a thread begins; all of it may be left out. It counts only for a thread that is not stored yet."""
+
+    agent: str | None = None
+    tenant: str = "default"
+    title: Text | None = None
+    kind: ThreadKind = "root"
+    parent_thread_id: str | None = None
+    root_thread_id: str | None = None
+    spawn_message_id: str | None = None
+    spawn_parts: int | None = None
+
+
+class LoadRequest(Wire):
+    """Input of `load`: the thread, created if it is new."""
+
+    thread_id: str
+    start: ThreadStart = ThreadStart()
+
+
+class CompleteRequest(Wire):
+    """Input of `complete`: one model call. The attempt is Temporal's attempt of the activity."""
+
+    thread_id: str
+    agent: str
+    turn: int
+    step: int = 0
+
+
+class CallOutline(Wire):
+    """A tool call as the workflow sees it; its id follows from turn, step and index, its arguments are in the store.
+
+    `error` says why it must not be executed. What is needed to dispatch it is recorded here, so that a replay does
+    not depend on the agent's present declaration.
+    """
+
+    index: int
+    tool: Text
+    preview: Text = ""
+    kind: ToolKind = "function"
+    passive: bool = False
+    timeout_s: float = 600.0
+    error: Text | None = None
+
+
+class CompleteResult(Wire):
+    """What a model call brought. `parts` counts the parts in the turn buffer, `trailing_reasoning` those to trim."""
+
+    parts: int = 0
+    trailing_reasoning: int = 0
+    calls: tuple[CallOutline, ...] = ()
+    finish: Literal["stop", "tool_calls", "length", "content_filter", "limit"] = "stop"
+    usage: Usage = Usage()
+    model: str | None = None
+    preview: Text = ""
+    detail: Text | None = None
+
+
+class DispatchRequest(Wire):
+    """Input of `dispatch`: one tool call. Tool and arguments are read from the store."""
+
+    thread_id: str
+    agent: str
+    call_id: str
+
+
+class DispatchResult(Wire):
+    """The outcome; the result itself is staged in the store under the call."""
+
+    outcome: Literal["ok", "error"] = "ok"
+    preview: Text = ""
+    size_bytes: int = 0
+
+
+class CallStatus(Wire):
+    """An open call, as the query `open_calls` shows it."""
+
+    call_id: str
+    tool: Text
+    preview: Text = ""
+    state: Literal["waiting", "running", "settled"] = "waiting"
+    kind: ToolKind = "function"
+
+
+class ThreadStatus(Wire):
+    """The answer to the query `status`."""
+
+    thread_id: str
+    agent: str
+    state: Literal["idle", "running", "waiting", "closed"]
+    turn: int = 0
+    step: int = 0
+    head_id: str | None = None
+    last: Status | None = None
+    open_calls: tuple[CallStatus, ...] = ()
+    queued: int = 0
+    deferred: int = 0
+    usage: Usage = Usage()
+    problems: tuple[Text, ...] = ()
+
+
+class Stopped(Wire):
+    """The answer to the update `stop`: the turn that was stopped, 0 if none was under way."""
+
+    turn: int = 0

@@ -1,0 +1,66 @@
+"""The Temporal data converter: `json/plain` payloads of `perdure.codec`, decoded into the type that is asked for.
+
+Plain JSON is what the Temporal CLI and UI write and show. Text that UTF-8 cannot hold crosses as escapes, which the
+SDK's pydantic converter would refuse. A value that does not fit its type is an error, except in the workflow's
+handlers, which take what came and answer in a sentence (`perdure.inbox`).
+"""
+
+import dataclasses
+from typing import Any
+
+from pydantic import TypeAdapter
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    BinaryNullPayloadConverter,
+    BinaryPlainPayloadConverter,
+    CompositePayloadConverter,
+    DataConverter,
+    EncodingPayloadConverter,
+    JSONProtoPayloadConverter,
+)
+
+from perdure.codec import dumps, loads
+
+
+class CodecPayloadConverter(EncodingPayloadConverter):
+    """JSON by `perdure.codec`."""
+
+    @property
+    def encoding(self) -> str:
+        """The encoding that the Temporal UI and CLI know as plain JSON."""
+        return "json/plain"
+
+    def to_payload(self, value: Any) -> Payload:
+        """Encode; TypeError for what is not JSON."""
+        return Payload(metadata={"encoding": b"json/plain"}, data=dumps(value).encode("ascii"))
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        """Decode, validated against the hint if there is one."""
+        value = loads(payload.data)
+        return value if type_hint is None else _adapter(type_hint).validate_python(value)
+
+
+class PerdurePayloadConverter(CompositePayloadConverter):
+    """The SDK's converters, with ours for JSON."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            BinaryNullPayloadConverter(),
+            BinaryPlainPayloadConverter(),
+            JSONProtoPayloadConverter(),
+            CodecPayloadConverter(),
+        )
+
+
+_adapters: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    # A cache of pure values, so it is the same on every replay; it holds one entry for each type in our signatures.
+    adapter = _adapters.get(hint)
+    if adapter is None:
+        adapter = _adapters[hint] = TypeAdapter(hint)
+    return adapter
+
+
+data_converter = dataclasses.replace(DataConverter.default, payload_converter_class=PerdurePayloadConverter)

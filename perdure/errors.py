@@ -1,0 +1,72 @@
+"""Every error of ours. The text says what happened and what to do.
+
+PerdureError
+├── UsageError             somebody asked for something that cannot be: unknown agent, bad input, wrong option
+├── ConfigurationError     a setting is missing or wrong; the process cannot start
+├── StoreError
+│   ├── StoreUnavailable   the database cannot be reached now; retrying helps
+│   ├── ThreadNotFound
+│   ├── ContentConflict    the same id with other content
+│   ├── StaleWriter        somebody else has written this thread since it was loaded
+│   └── StepSealed         the step was stopped or committed; this writer is late and must stop
+├── ModelError             the model call failed; `retryable` and `retry_after_s` say how to go on
+├── ToolError              a tool failed; becomes an error result, never a dead thread
+└── UnflushedTurn          bug: sync was called with a turn in the buffer
+"""
+
+
+class PerdureError(Exception):
+    """The root of all errors of Perdure."""
+
+
+class UsageError(PerdureError):
+    """The request cannot be carried out as it was made."""
+
+
+class ConfigurationError(PerdureError):
+    """A setting is missing or wrong."""
+
+
+class StoreError(PerdureError):
+    """The store refused or failed."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached now; the operation may be tried again."""
+
+
+class ThreadNotFound(StoreError):
+    """There is no such thread."""
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(f"There is no thread {thread_id!r}. Start it with `perdure chat` or `client.start`.")
+        self.thread_id = thread_id
+
+
+class ContentConflict(StoreError):
+    """An id was used again with other content; the first content stays."""
+
+
+class StaleWriter(StoreError):
+    """Another writer has changed this thread since it was loaded; load it again."""
+
+
+class StepSealed(StoreError):
+    """The step was stopped, committed or taken over by a later attempt; its late writes are refused."""
+
+
+class ModelError(PerdureError):
+    """A model call failed."""
+
+    def __init__(self, message: str, *, retryable: bool, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class ToolError(PerdureError):
+    """Raise it in a tool to give the model an error result with just this text."""
+
+
+class UnflushedTurn(PerdureError):
+    """bug: sync was called while the turn buffer holds content, which would have been lost."""

@@ -1,0 +1,95 @@
+"""What reaches a thread from outside, as signals and updates carry it, and what becomes of it.
+
+These are typed by people too (`temporal workflow signal --input '{"id":"m1","text":"hi"}'`), so unknown fields are
+refused with their name instead of being carried along.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from perdure.codec import Text, Wire
+from perdure.messages import Outcome
+
+INLINE_BYTES = 32 * 1024
+"""Content up to this size travels in its signal; larger content is stored first and travels as a blob id."""
+
+Mode = Literal["interrupt", "queue", "steer", "reject"]
+InputId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class Input(Wire):
+    """Base of all inputs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class UserMessage(Input):
+    """Words of the user. `mode` says what they do to a turn that is under way.
+
+    `interrupt` stops it, `queue` waits for its end, `steer` joins before its next model call, `reject` gives up.
+    With `blob` the whole text is in the store, `text` holds its beginning and `sha256` the digest of the whole.
+    """
+
+    kind: Literal["user_message"] = "user_message"
+    id: InputId
+    text: Text = ""
+    mode: Mode = "interrupt"
+    blob: str | None = None
+    sha256: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Interrupt(Input):
+    """Stop whatever the thread is doing now."""
+
+    kind: Literal["interrupt"] = "interrupt"
+    reason: Text | None = None
+
+
+class ToolResult(Input):
+    """The result of an open call, from outside the worker. Deduplicated against the history, so it needs no id.
+
+    `staged` marks a result that the dispatch activity has already stored under the call; it never comes from outside.
+    """
+
+    kind: Literal["tool_result"] = "tool_result"
+    call_id: str
+    content: Text = ""
+    outcome: Outcome = "ok"
+    blob: str | None = None
+    size_bytes: int = 0
+    staged: bool = False
+
+
+class Event(Input):
+    """An event of a subscription, named by the call that opened it."""
+
+    kind: Literal["event"] = "event"
+    id: InputId
+    call_id: str
+    content: Text = ""
+    blob: str | None = None
+    sha256: str | None = None
+    final: bool = False
+
+
+AnyInput = Annotated[UserMessage | Interrupt | ToolResult | Event, Field(discriminator="kind")]
+
+Disposition = Literal[
+    "started", "interrupted", "queued", "steered", "rejected", "duplicate", "conflict", "settled", "dropped", "deferred"
+]
+"""What became of an input.
+
+started: it opened a turn; interrupted: it did so after stopping one; queued, steered, deferred: it waits; settled: it
+closed a call; rejected: mode `reject` met a running turn; duplicate: known already, nothing changed; conflict: its id
+is taken by other content, nothing changed; dropped: there is nothing it could belong to.
+"""
+
+
+class Accepted(Wire):
+    """The answer to the update `send`."""
+
+    message_id: str
+    disposition: Disposition
+    detail: Text | None = None

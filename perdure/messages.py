@@ -1,0 +1,138 @@
+"""The conversation: messages of a tree, and the append-only parts they are made of.
+
+A message points to its parent; the conversation is the path from a thread's head to the root. A user or event
+message is complete when it is stored. An assistant message is the life of one turn: it is `running` while steps add
+parts, and settles once.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from perdure.codec import Text, Wire
+
+Role = Literal["user", "assistant", "event"]
+Outcome = Literal["ok", "error", "denied", "interrupted", "cancelled", "expired"]
+StatusState = Literal["running", "requires_action", "complete", "incomplete"]
+IncompleteReason = Literal["cancelled", "error", "length", "content_filter", "limit", "steered"]
+
+
+class ProviderData(Wire):
+    """What a provider wants back with a part: its name, its id for the part, and details that are opaque to us."""
+
+    name: str | None = None
+    id: str | None = None
+    details: dict[str, Any] | None = None
+
+
+class PartBase(Wire):
+    """`step` is the model call of the turn that the part belongs to, from 0; user and event parts have 0."""
+
+    step: int = 0
+
+
+class TextPart(PartBase):
+    """Words. A text above the inline limit is kept in a blob and `text` is empty until the store resolves it."""
+
+    kind: Literal["text"] = "text"
+    text: Text = ""
+    blob: str | None = None
+    provider: ProviderData | None = None
+
+
+class ReasoningPart(PartBase):
+    """What the model thought. Sent back byte for byte or not at all, so the signature stays with its text."""
+
+    kind: Literal["reasoning"] = "reasoning"
+    text: Text = ""
+    signature: Text | None = None
+    provider: ProviderData | None = None
+
+
+class FilePart(PartBase):
+    """An image or another file; the bytes are in a blob."""
+
+    kind: Literal["file"] = "file"
+    media_type: str
+    blob: str
+    size_bytes: int = 0
+    name: str | None = None
+    provider: ProviderData | None = None
+
+
+class ToolCallPart(PartBase):
+    """A call as the model wrote it; `arguments` is the exact JSON text. With `error` set it must not be executed."""
+
+    kind: Literal["tool_call"] = "tool_call"
+    call_id: str
+    tool: Text
+    arguments: Text = "{}"
+    error: Text | None = None
+    provider: ProviderData | None = None
+
+
+class ToolResultPart(PartBase):
+    """The one answer to a call. `content` is what the model reads, clipped when `blob` holds the whole of it."""
+
+    kind: Literal["tool_result"] = "tool_result"
+    call_id: str
+    outcome: Outcome = "ok"
+    content: Text = ""
+    size_bytes: int = 0
+    blob: str | None = None
+
+
+class EventPart(PartBase):
+    """An event of a subscription, shown to the model as a call to `receive_event__injected` and its result."""
+
+    kind: Literal["event"] = "event"
+    event_id: str
+    origin_call_id: str
+    content: Text = ""
+    blob: str | None = None
+
+
+Part = Annotated[
+    TextPart | ReasoningPart | FilePart | ToolCallPart | ToolResultPart | EventPart, Field(discriminator="kind")
+]
+
+
+class Status(Wire):
+    """Where a message stands. `detail` is a sentence for people: what happened and what to do."""
+
+    state: StatusState = "complete"
+    reason: IncompleteReason | None = None
+    detail: Text | None = None
+
+
+class Message(Wire):
+    """A node of the tree. `parent_parts` cuts an inherited parent: only its first so many parts are on the path."""
+
+    id: str
+    thread_id: str
+    role: Role
+    parent_id: str | None = None
+    parent_parts: int | None = None
+    turn: int = 0
+    status: Status = Status()
+    parts: tuple[Part, ...] = ()
+    input_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    seq: int = 0
+
+
+class Usage(Wire):
+    """Tokens of one or several model calls, as the provider counts them."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            requests=self.requests + other.requests,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+        )

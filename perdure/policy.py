@@ -1,0 +1,93 @@
+"""Every timeout and retry policy, each with its reason, and the numbers that bound a thread.
+
+Sources of the figures: measurements on Temporal server 1.32 (see docs/design.md, "Numbers").
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from temporalio.common import RetryPolicy
+
+WORKFLOW_TASK_TIMEOUT: Final = timedelta(seconds=3)
+"""A local activity that is lost with its worker runs again only after this; the default is 10 s."""
+
+STICKY_TIMEOUT: Final = timedelta(seconds=2)
+"""Every thread cached on a dead worker waits this long once; the default is 10 s."""
+
+HEARTBEAT_TIMEOUT: Final = timedelta(seconds=5)
+"""A dead worker is noticed after this; live ones beat ten times as often."""
+
+HEARTBEAT_INTERVAL: Final = timedelta(seconds=0.5)
+"""How often running activities beat, whatever they wait for."""
+
+HEARTBEAT_THROTTLE: Final = timedelta(seconds=0.2)
+"""How often beats really go out. A cancellation reaches an activity with the answer to a beat, so this is the stop
+latency; left to itself the SDK waits 80 % of the heartbeat timeout."""
+
+GRACEFUL_SHUTDOWN: Final = timedelta(seconds=10)
+"""How long a draining worker gives its activities to hand themselves over."""
+
+CANCEL_GRACE: Final = timedelta(seconds=0.5)
+"""How long a stopped turn may take to settle."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How one kind of activity is run. `start_to_close` of None is given per call."""
+
+    start_to_close: timedelta | None
+    retry: RetryPolicy
+    heartbeat: timedelta | None = None
+
+
+_PATIENT = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30))
+
+LOAD: Final = Policy(timedelta(seconds=30), _PATIENT)
+"""Reads a few rows. Retried without end: a database that is away comes back, and giving up would lose the thread."""
+
+SYNC: Final = Policy(timedelta(seconds=30), _PATIENT)
+"""One transaction, idempotent by its number. Retried without end, for the same reason; its time covers a batch of
+hundreds of inputs on a slow disk."""
+
+COMPLETE: Final = Policy(
+    None,
+    RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=60), maximum_attempts=12),
+    HEARTBEAT_TIMEOUT,
+)
+"""One model call. Twelve attempts span about five minutes of a provider's trouble; then the turn settles with the
+error and the thread goes on. Its time limit is the agent's."""
+
+DISPATCH: Final = Policy(
+    None,
+    RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
+    HEARTBEAT_TIMEOUT,
+)
+"""One tool call. A tool's own failure is a result and not retried here; what is retried is the way to it (a dead
+worker, a database that is away), so there is no limit but the tool's own time."""
+
+CONTINUE_AS_NEW_EVENTS: Final = 1_000
+CONTINUE_AS_NEW_BYTES: Final = 500_000
+"""A wake-up of an evicted thread replays the run: 0.3 ms an event, so 0.3 s at this size."""
+
+IDLE_BEFORE_HIBERNATION: Final = timedelta(hours=1)
+"""An idle thread completes its workflow after this and costs nothing; the next input starts it again."""
+
+REMEMBERED_INPUTS: Final = 200
+"""Accepted ids that a run keeps in memory; older ones are found by the store."""
+
+WAITING_INPUTS: Final = 10_000
+"""Inputs that may wait in one thread; a run takes no more signals than this anyway."""
+
+
+class ErrorType:
+    """Type strings of the failures that cross Temporal."""
+
+    MODEL = "ModelError"
+    STORE = "StoreUnavailable"
+    STALE_WRITER = "StaleWriter"
+    SEALED = "StepSealed"
+    USAGE = "UsageError"
+    CONFIGURATION = "ConfigurationError"
+    WORKER_SHUTDOWN = "WorkerShutdown"
+    BUG = "Bug"

@@ -1,0 +1,297 @@
+"""What the runtime asks of its stores. `stores/postgres.py` and `stores/memory.py` both keep this contract.
+
+Every method raises `StoreUnavailable` when the database cannot be reached and never takes a failed read for an
+empty one. Every write may be repeated.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from perdure.batch import SyncBatch, SyncReport
+from perdure.codec import Text, Wire
+from perdure.messages import Message, Part, ToolResultPart, Usage
+from perdure.turn_buffer import Chunk
+
+ThreadKind = Literal["root", "child", "event"]
+
+
+class ThreadRecord(Wire):
+    """A thread. `version` counts its applied batches, `seq` its changes, `turn` its turns so far."""
+
+    thread_id: str
+    agent: str
+    tenant: str = "default"
+    kind: ThreadKind = "root"
+    title: Text | None = None
+    parent_thread_id: str | None = None
+    root_thread_id: str | None = None
+    spawn_message_id: str | None = None
+    spawn_parts: int | None = None
+    head_id: str | None = None
+    version: int = 0
+    seq: int = 0
+    turn: int = 0
+    usage: Usage = Usage()
+    created_at: datetime | None = None
+    closed_at: datetime | None = None
+
+
+class Summary(Wire):
+    """A compaction of everything up to a point of the tree: the first `parts` parts of the message."""
+
+    id: str
+    thread_id: str
+    message_id: str
+    parts: int
+    text: Text
+
+
+class Path(Wire):
+    """The conversation from its start, or from the newest summary on it, to the head; oldest first.
+
+    `extends` is the message that the reader knew already: the messages follow after it and it is not among them.
+    """
+
+    messages: tuple[Message, ...] = ()
+    summary: Summary | None = None
+    extends: str | None = None
+    seq: int = 0
+
+
+class OpenCall(Wire):
+    """A durable tool call without a committed result. `started` counts how often its execution began."""
+
+    call_id: str
+    message_id: str
+    turn: int
+    step: int
+    index: int
+    tool: Text
+    arguments: Text = "{}"
+    started: int = 0
+    result: ToolResultPart | None = None
+
+
+class Subscription(Wire):
+    """A settled call that goes on sending events."""
+
+    call_id: str
+    tool: str
+
+
+class Tail(Wire):
+    """All that the history manager needs to go on, whatever the length of the conversation.
+
+    `message` is the head without its parts, `parts` their number; `calls` are in call order; `processed` are the
+    newest accepted inputs with their digests, oldest first; `sync_id` belongs to the batch that made `version`.
+    """
+
+    thread: ThreadRecord
+    sync_id: str | None = None
+    message: Message | None = None
+    parts: int = 0
+    step: int = 0
+    calls: tuple[OpenCall, ...] = ()
+    subscriptions: tuple[Subscription, ...] = ()
+    processed: tuple[tuple[str, str], ...] = ()
+
+
+StepState = Literal["open", "done", "sealed"]
+
+
+class StepOutcome(Wire):
+    """How a model call ended: what `complete` returns, kept so that a retry need not ask the model again."""
+
+    finish: Literal["stop", "tool_calls", "length", "content_filter", "limit", "error"] = "stop"
+    model: str | None = None
+    usage: Usage = Usage()
+    detail: Text | None = None
+
+
+class Step(Wire):
+    """The turn buffer of one step: the attempt that owns it and, when it is done, its parts and outcome."""
+
+    turn: int
+    step: int
+    attempt: int
+    state: StepState = "open"
+    parts: tuple[Part, ...] = ()
+    outcome: StepOutcome | None = None
+
+
+class Change(Wire):
+    """One thing that happened, for readers; exactly one of the fields after `seq` is set, `message` without parts.
+
+    chunk: (turn, step, attempt) and the chunk that streamed. attempt: a new attempt began, what streamed before it is
+    void. part: a part was committed at a position of a message; it replaces what streamed. call: an open call
+    started or got its result staged. message: a message was added or its status changed.
+    """
+
+    seq: int
+    turn: int = 0
+    step: int = 0
+    attempt: int = 0
+    message_id: str | None = None
+    position: int | None = None
+    chunk: Chunk | None = None
+    new_attempt: bool = False
+    part: Part | None = None
+    call: OpenCall | None = None
+    message: Message | None = None
+
+
+class Snapshot(Wire):
+    """A thread as it is now: the committed path, the step that streams, the open calls; live from `seq` on."""
+
+    thread: ThreadRecord
+    path: Path
+    live: Step | None = None
+    calls: tuple[OpenCall, ...] = ()
+    seq: int = 0
+
+
+class Counts(Wire):
+    """Messages of a thread on its current path, exactly."""
+
+    total: int = 0
+    user: int = 0
+    assistant: int = 0
+    event: int = 0
+
+
+class ConversationStore(Protocol):
+    """Threads, the message tree, parts, the turn buffer, summaries and blobs."""
+
+    async def create_thread(self, thread: ThreadRecord) -> ThreadRecord:
+        """Create the thread if there is none of this id; returns the stored one. Safe to repeat."""
+        ...
+
+    async def get_thread(self, thread_id: str) -> ThreadRecord:
+        """Raises ThreadNotFound."""
+        ...
+
+    async def get_ancestor_chain(self, thread_id: str) -> tuple[ThreadRecord, ...]:
+        """The thread and its parents, the root first."""
+        ...
+
+    async def append_messages(self, batch: SyncBatch) -> SyncReport:
+        """Apply a batch in one transaction, once. Raises StaleWriter, ThreadNotFound. Safe to repeat."""
+        ...
+
+    async def load_history_with_ancestors(self, thread_id: str, known: str | None = None) -> Path:
+        """The path from the head to the root or the newest summary, in one statement, whatever its length.
+
+        With `known`, a message on the path, only what follows it. Blobs of texts and files are not resolved.
+        """
+        ...
+
+    async def begin_step(self, thread_id: str, turn: int, step: int, attempt: int) -> Step:
+        """Open the step for this attempt, voiding an earlier one; a done step is returned as it is, with its parts.
+
+        Raises StepSealed if the step is sealed, committed, or owned by a later attempt.
+        """
+        ...
+
+    async def append_chunks(self, thread_id: str, turn: int, step: int, attempt: int, chunks: list[Chunk]) -> None:
+        """Add to the turn buffer; opens the step if need be. Raises StepSealed as `begin_step` does."""
+        ...
+
+    async def finish_step(
+        self,
+        thread_id: str,
+        turn: int,
+        step: int,
+        attempt: int,
+        parts: tuple[Part, ...],
+        outcome: StepOutcome,
+        chunks: list[Chunk],
+    ) -> None:
+        """Store the exact parts and the outcome, with the last chunks for readers. Raises StepSealed."""
+        ...
+
+    async def snapshot(self, thread_id: str) -> Snapshot:
+        """Everything a new reader shows, read at one point of time. Raises ThreadNotFound."""
+        ...
+
+    async def read_changes(self, thread_id: str, after: int, limit: int = 1000) -> tuple[Change, ...]:
+        """What happened after the sequence number `after`, in order. Chunks of committed steps are gone."""
+        ...
+
+    def listen(self, thread_id: str) -> AsyncIterator[None]:
+        """Yields when the thread may have changed, at least once at the start and after a lost connection."""
+        ...
+
+    async def put_blob(self, thread_id: str, data: bytes, media_type: str = "text/plain") -> str:
+        """Store bytes under their SHA-256, within the thread; returns the blob id. Safe to repeat."""
+        ...
+
+    async def get_blob(self, thread_id: str, blob: str) -> bytes:
+        """Raises StoreError if there is no such blob in this thread or one of its ancestors."""
+        ...
+
+    async def get_message_counts(self, thread_id: str) -> Counts:
+        """Exact counts over the current path, inherited messages included."""
+        ...
+
+    async def add_summary(self, summary: Summary) -> None:
+        """Hang a summary on its point of the tree. Safe to repeat."""
+        ...
+
+    async def close_thread(self, thread_id: str) -> None:
+        """Mark the thread closed. Safe to repeat."""
+        ...
+
+
+class StateStore(Protocol):
+    """Accepted ids, metadata, subscriptions, pending choices and open calls."""
+
+    async def load_tail(self, thread_id: str, processed: int = 200) -> Tail:
+        """All that is needed to go on, in one statement if possible. Raises ThreadNotFound."""
+        ...
+
+    async def get_processed_ids(self, thread_id: str, ids: tuple[str, ...]) -> dict[str, str]:
+        """Which of these inputs the thread has accepted, with their digests."""
+        ...
+
+    async def get_active_subscriptions(self, thread_id: str) -> tuple[Subscription, ...]:
+        """Subscriptions that go on."""
+        ...
+
+    async def start_call(self, thread_id: str, call_id: str) -> OpenCall:
+        """Count one more start of the call's execution and return it, with its staged result if it has one.
+
+        A call with a result is not counted again. Raises StoreError if the call is not open (settled or unknown).
+        """
+        ...
+
+    async def stage_result(self, thread_id: str, result: ToolResultPart) -> ToolResultPart:
+        """Keep the result under its open call; the first one wins and is returned. Safe to repeat.
+
+        Raises StoreError if the call is not open.
+        """
+        ...
+
+    async def get_metadata(self, thread_id: str) -> dict[str, Any]:
+        """The thread's metadata; empty if there is none."""
+        ...
+
+    async def set_metadata(self, thread_id: str, values: dict[str, Any]) -> None:
+        """Merge values into the thread's metadata; a value of None removes its key."""
+        ...
+
+    async def put_choice(self, thread_id: str, choice_id: str, call_id: str, body: dict[str, Any]) -> None:
+        """Keep a question that waits for a person. Safe to repeat."""
+        ...
+
+    async def get_choices(self, thread_id: str) -> dict[str, dict[str, Any]]:
+        """Questions that wait, by id."""
+        ...
+
+    async def remove_choice(self, thread_id: str, choice_id: str) -> None:
+        """Drop an answered question. Safe to repeat."""
+        ...
+
+
+class Store(ConversationStore, StateStore, Protocol):
+    """Both stores over one database, so that `append_messages` persists messages and accepted ids together."""

@@ -1,0 +1,1 @@
+"""Stores: where a conversation is kept."""

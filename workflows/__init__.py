@@ -1,0 +1,1 @@
+"""Workflows: deterministic, sequence only."""
