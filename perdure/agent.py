@@ -77,6 +77,7 @@ class Agent:
     @overload
     def tool(
         self,
+        /,
         *,
         name: str | None = None,
         kind: ToolKind = "function",
