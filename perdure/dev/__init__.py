@@ -1,0 +1,1 @@
+"""Servers and processes for development: Temporal's dev server, a supervised worker, `perdure dev` itself."""
