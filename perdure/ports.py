@@ -142,11 +142,16 @@ class Change(Wire):
 
 
 class Snapshot(Wire):
-    """A thread as it is now: the committed path, the step that streams, the open calls; live from `seq` on."""
+    """A thread as it is now: the committed path, the step that streams, the open calls; live from `seq` on.
+
+    `chunks` are those of the live step in order, pieces of one part joined or not: their indexes are what the chunks
+    after `seq` go on from, which the parts alone do not tell.
+    """
 
     thread: ThreadRecord
     path: Path
     live: Step | None = None
+    chunks: tuple[Chunk, ...] = ()
     calls: tuple[OpenCall, ...] = ()
     seq: int = 0
 
