@@ -64,9 +64,13 @@ class CallOutline(Wire):
 
 
 class CompleteResult(Wire):
-    """What a model call brought. `parts` counts the parts in the turn buffer, `trailing_reasoning` those to trim."""
+    """What a model call brought. `parts` counts the parts in the turn buffer, `trailing_reasoning` those to trim.
+
+    `first_call` is the position of the first tool call among them: a child thread inherits only what is before it.
+    """
 
     parts: int = 0
+    first_call: int = 0
     trailing_reasoning: int = 0
     calls: tuple[CallOutline, ...] = ()
     finish: Literal["stop", "tool_calls", "length", "content_filter", "limit"] = "stop"
@@ -85,9 +89,12 @@ class DispatchRequest(Wire):
 
 
 class DispatchResult(Wire):
-    """The outcome; the result itself is staged in the store under the call."""
+    """The outcome; the result itself is staged in the store under the call.
 
-    outcome: Literal["ok", "error"] = "ok"
+    `pending`: the tool is not run by a worker, its result comes from outside.
+    """
+
+    outcome: Literal["ok", "error", "pending"] = "ok"
     preview: Text = ""
     size_bytes: int = 0
 

@@ -83,8 +83,9 @@ class Subscription(Wire):
 class Tail(Wire):
     """All that the history manager needs to go on, whatever the length of the conversation.
 
-    `message` is the head without its parts, `parts` their number; `calls` are in call order; `processed` are the
-    newest accepted inputs with their digests, oldest first; `sync_id` belongs to the batch that made `version`.
+    `message` is the head without its parts, `parts` their number; `calls` are in call order; `step` is the step of the
+    open calls, or else the one after the last committed step of the head's turn; `processed` are the newest accepted
+    inputs with their digests, oldest first; `sync_id` belongs to the batch that made `version`.
     """
 
     thread: ThreadRecord

@@ -1,0 +1,105 @@
+"""The state of a history manager: one frozen, bounded value, whatever the length of the conversation."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from perdure.batch import Operation
+from perdure.codec import Wire, clip
+from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
+from perdure.inputs import Disposition
+from perdure.messages import Status, ToolResultPart, Usage
+from perdure.ports import Subscription, Tail
+
+Phase = Literal["idle", "boundary", "busy"]
+"""Where a thread stands. idle: no turn is open; boundary: one is, between two steps; busy: inside a step."""
+
+
+class LiveCall(Wire):
+    """A call of the open step. `settled` when its result is staged in the store or made here (`result`)."""
+
+    call_id: str
+    outline: CallOutline
+    dispatched: bool = False
+    settled: bool = False
+    result: ToolResultPart | None = None
+
+
+class OpenTurn(Wire):
+    """The running assistant message: `parts` are committed, `step` is the one under way or next."""
+
+    message_id: str
+    turn: int
+    step: int = 0
+    parts: int = 0
+    spawn_parts: int = 0
+    running: bool = False
+    outline: CompleteResult | None = None
+    calls: tuple[LiveCall, ...] = ()
+    usage: Usage = Usage()
+
+
+class SpawnPoint(Wire):
+    """Where a child thread's inheritance ends: after the first `parts` parts of the message, all if None."""
+
+    message_id: str | None
+    parts: int | None = None
+
+
+class HistoryState(Wire):
+    """All that a manager knows. `version` is the thread's, counting applied batches."""
+
+    thread_id: str
+    version: int = 0
+    turn: int = 0
+    head_id: str | None = None
+    last: Status | None = None
+    open: OpenTurn | None = None
+    answer_due: bool = False
+    subscriptions: tuple[Subscription, ...] = ()
+    processed: dict[str, str] = Field(default_factory=dict)
+    pending: tuple[Operation, ...] = ()
+    interrupted: tuple[LiveCall, ...] = ()
+    dispositions: dict[str, Disposition] = Field(default_factory=dict)
+    summary: SpawnPoint | None = None
+    usage: Usage = Usage()
+    dropped: int = 0
+
+
+def restored(tail: Tail) -> HistoryState:
+    """The state of a thread from what `StateStore.load_tail` read."""
+    thread = tail.thread
+    running = tail.message is not None and tail.message.status.state == "running"
+    return HistoryState(
+        thread_id=thread.thread_id,
+        version=thread.version,
+        turn=thread.turn,
+        head_id=thread.head_id,
+        last=tail.message.status if tail.message else None,
+        open=_open_turn(tail) if running else None,
+        # User words at the head that no turn answers: the owner vanished between accepting and opening.
+        answer_due=tail.message is not None and tail.message.role != "assistant",
+        subscriptions=tail.subscriptions,
+        processed=dict(tail.processed),
+        usage=thread.usage,
+    )
+
+
+def _open_turn(tail: Tail) -> OpenTurn:
+    assert tail.message is not None
+    calls = tuple(
+        LiveCall(
+            call_id=call.call_id,
+            outline=CallOutline(index=call.index, tool=call.tool, preview=clip(call.arguments, PREVIEW_CHARS)),
+            settled=call.result is not None,
+        )
+        for call in tail.calls
+    )
+    return OpenTurn(
+        message_id=tail.message.id,
+        turn=tail.message.turn,
+        step=tail.step,
+        parts=tail.parts,
+        spawn_parts=tail.parts,
+        calls=calls,
+    )
