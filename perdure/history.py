@@ -230,7 +230,7 @@ class HistoryManager:
                 self._append(AppendParts(message_id=turn.message_id, start=turn.parts, parts=parts))
         else:
             outline, count = turn.outline, turn.outline.parts - (turn.outline.trailing_reasoning if trim else 0)
-            self._append(_commit_stored(turn, trim_reasoning=trim))
+            self._append(_commit_stored(turn).with_(trim_reasoning=trim))
         calls = tuple(self._new_call(turn, call, parts) for call in outline.calls)
         spawn_parts = turn.parts + (outline.first_call if calls else count)
         self._change(
@@ -264,7 +264,7 @@ class HistoryManager:
         self._recorded(self._fail_turn, detail)
 
     def _fail_turn(self, detail: Text) -> None:
-        self._append(_commit_stored(self._open_turn(), discard=True))
+        self._append(_commit_stored(self._open_turn()).with_(discard=True))
         self._settle(Status(state="incomplete", reason="error", detail=detail))
 
     def _settle_interrupted(self, reason: Literal["cancelled", "steered"], detail: Text | None) -> None:
@@ -285,7 +285,7 @@ class HistoryManager:
         self._buffer.clear()
         if kept:
             self._append(AppendParts(message_id=turn.message_id, start=turn.parts, parts=kept))
-        self._append(_commit_stored(turn.with_(parts=turn.parts + len(kept)), sealed=True))
+        self._append(_commit_stored(turn.with_(parts=turn.parts + len(kept))).with_(sealed=True))
 
     def _settle(self, status: Status) -> None:
         turn = self._open_turn()
@@ -492,8 +492,8 @@ class HistoryManager:
         return self._state.open
 
 
-def _commit_stored(turn: OpenTurn, **how: bool) -> CommitStep:
-    return CommitStep(message_id=turn.message_id, start=turn.parts, turn=turn.turn, step=turn.step, **how)
+def _commit_stored(turn: OpenTurn) -> CommitStep:
+    return CommitStep(message_id=turn.message_id, start=turn.parts, turn=turn.turn, step=turn.step)
 
 
 def _outline(parts: tuple[Part, ...]) -> CompleteResult:
