@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from perdure.errors import ConfigurationError, UsageError
+from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
 from perdure.tools import Tool, ToolKind, function_tool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -13,17 +14,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one turn; crossing one settles the turn as incomplete and the thread goes on.
+    """Bounds of a turn, where crossing one settles it as incomplete and the thread goes on; and of a workflow run.
 
     Attributes:
         steps: model calls in one turn.
         model_timeout: how long one model call may take, retries not counted.
         parallel_calls: tool calls that a model may make in one step; more are answered with an error result.
+        idle: an idle thread completes its workflow after this and costs nothing; the next input starts it again.
+        history_events: a workflow run continues as new at about so many Temporal events.
     """
 
     steps: int = 50
     model_timeout: timedelta = timedelta(minutes=15)
     parallel_calls: int = 64
+    idle: timedelta = IDLE_BEFORE_HIBERNATION
+    history_events: int = CONTINUE_AS_NEW_EVENTS
 
 
 class Agent:

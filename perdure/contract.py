@@ -8,7 +8,8 @@ from typing import Literal
 
 from perdure.codec import Text, Wire
 from perdure.messages import Status, Usage
-from perdure.ports import ThreadKind
+from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
+from perdure.ports import Tail, ThreadKind
 from perdure.tools import ToolKind
 
 WORKFLOW_TYPE = "ThreadWorkflow"
@@ -36,6 +37,15 @@ class LoadRequest(Wire):
 
     thread_id: str
     start: ThreadStart = ThreadStart()
+
+
+class LoadResult(Wire):
+    """Output of `load`. What the worker knows about running this thread is recorded here, so replays agree on it."""
+
+    tail: Tail
+    idle_s: float = IDLE_BEFORE_HIBERNATION.total_seconds()
+    history_events: int = CONTINUE_AS_NEW_EVENTS
+    search_attributes: bool = True
 
 
 class CompleteRequest(Wire):

@@ -297,6 +297,9 @@ class HistoryManager:
 
     def mark_dispatched(self, call_id: str) -> None:
         """Remember that a call is on its way, so that this run does not dispatch it again."""
+        self._recorded(self._mark_dispatched, call_id)
+
+    def _mark_dispatched(self, call_id: str) -> None:
         call = self._live_call(call_id)
         if call:
             self._replace_call(call.with_(dispatched=True))

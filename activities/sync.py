@@ -1,0 +1,80 @@
+"""The local activities `load` and `sync`: a thread's state comes from the store and goes to it."""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from perdure.agent import Agent, Agents
+from perdure.batch import SyncBatch, SyncReport
+from perdure.contract import LOAD, SYNC, LoadRequest, LoadResult
+from perdure.errors import StaleWriter, StoreUnavailable, ThreadNotFound, UsageError
+from perdure.policy import ErrorType
+from perdure.ports import Store, ThreadRecord
+
+Result = TypeVar("Result")
+
+
+class SyncActivities:
+    """Reads and writes a thread's state. Both activities may run any number of times with the same effect.
+
+    That matters: a local activity's result is recorded only when its workflow task completes, so a task that the
+    server refuses runs them again.
+    """
+
+    def __init__(self, store: Store, agents: Agents, *, search_attributes: bool = True) -> None:
+        self._store = store
+        self._agents = agents
+        self._search_attributes = search_attributes
+
+    @activity.defn(name=LOAD)
+    async def load(self, request: LoadRequest) -> LoadResult:
+        """The thread's tail; the thread is created if it is new.
+
+        No accepted ids are read: the store judges old ones when they come up, and the answer stays small.
+        """
+        start = request.start
+        agent = self._agent(start.agent)
+        record = ThreadRecord(
+            thread_id=request.thread_id,
+            agent=agent.name,
+            tenant=start.tenant,
+            kind=start.kind,
+            title=start.title,
+            parent_thread_id=start.parent_thread_id,
+            root_thread_id=start.root_thread_id,
+            spawn_message_id=start.spawn_message_id,
+            spawn_parts=start.spawn_parts,
+        )
+        stored = await store_call(self._store.create_thread(record))
+        limits = self._agent(stored.agent).limits
+        return LoadResult(
+            tail=await store_call(self._store.load_tail(request.thread_id, processed=0)),
+            idle_s=limits.idle.total_seconds(),
+            history_events=limits.history_events,
+            search_attributes=self._search_attributes,
+        )
+
+    def _agent(self, name: str | None) -> Agent:
+        try:
+            return self._agents[name] if name else self._agents.default
+        except UsageError as error:
+            raise ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True) from error
+
+    @activity.defn(name=SYNC)
+    async def sync(self, batch: SyncBatch) -> SyncReport:
+        """Apply a batch; idempotent by its number and sync id."""
+        return await store_call(self._store.append_messages(batch))
+
+
+async def store_call(call: Awaitable[Result]) -> Result:
+    """Await a call of the store, its errors turned into failures that say whether another try can help."""
+    try:
+        return await call
+    except StoreUnavailable as error:
+        raise ApplicationError(f"{error} It is tried again.", type=ErrorType.STORE) from error
+    except StaleWriter as error:
+        raise ApplicationError(str(error), type=ErrorType.STALE_WRITER, non_retryable=True) from error
+    except ThreadNotFound as error:
+        raise ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True) from error
