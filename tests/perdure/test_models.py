@@ -1,0 +1,110 @@
+"""Models by name."""
+
+import re
+
+import pytest
+from anthropic import AsyncAnthropic
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+
+from perdure.errors import ConfigurationError
+from perdure.models import check, model_settings, resolve
+from perdure.testing import ScriptedModel
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_openai_and_anthropic_are_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name gives the provider's model object, with the key from the environment."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    assert isinstance(resolve("openai:gpt-5"), OpenAIResponsesModel)
+    assert isinstance(resolve("openai-chat:gpt-5"), OpenAIChatModel)
+    assert isinstance(resolve("anthropic:claude-sonnet-4-5"), AnthropicModel)
+
+
+def test_a_model_object_is_kept() -> None:
+    """Objects, scripted ones too, are used as they are."""
+    model = ScriptedModel(["hi"])
+    assert resolve(model) is model
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-5", "openai-chat:llama", "anthropic:claude-sonnet-4-5"])
+def test_a_missing_key_is_one_line_that_names_the_variable(name: str) -> None:
+    """Without a key the error says which variable to set, and nothing else."""
+    with pytest.raises(ConfigurationError) as caught:
+        check(name)
+    variable = "ANTHROPIC_API_KEY" if name.startswith("anthropic") else "OPENAI_API_KEY"
+    assert str(caught.value) == f"Model {name!r} needs a key: set {variable} in the worker's environment."
+
+
+@pytest.mark.parametrize("name", ["openia:gpt-5", "gpt-5-of-nobody", ""])
+def test_an_unknown_model_is_one_line_that_says_how_to_name_one(name: str) -> None:
+    """A name that no provider has gives advice in one line."""
+    with pytest.raises(ConfigurationError, match=re.escape(f"Unknown model {name!r}: ")) as caught:
+        check(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_provider_whose_package_is_missing_says_what_to_install() -> None:
+    """A known provider without its package names the package."""
+    with pytest.raises(ConfigurationError, match="pip install"):
+        check("mistral:mistral-large-latest", {"api_key_env": None})
+
+
+def test_a_base_url_in_the_settings_means_chat_completions_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `base_url` any name is a model of that server, with or without a prefix, and needs no key."""
+    settings = {"base_url": "http://127.0.0.1:9/v1"}
+    for given, expected in [("openai:llama3", "llama3"), ("llama3:8b", "llama3:8b"), ("openai-chat:a/b", "a/b")]:
+        model = resolve(given, settings)
+        assert isinstance(model, OpenAIChatModel)
+        assert model.model_name == expected
+        assert str(model.client.base_url) == "http://127.0.0.1:9/v1/"
+    assert isinstance(resolve("openai-responses:x", settings), OpenAIResponsesModel)
+    monkeypatch.setenv("MY_KEY", "secret")
+    keyed = resolve("openai:llama3", settings | {"api_key_env": "MY_KEY"})
+    assert isinstance(keyed, OpenAIChatModel)
+    assert keyed.client.api_key == "secret"
+
+
+def test_the_base_url_of_the_environment_counts_for_openai_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OPENAI_BASE_URL redirects `openai:` models and leaves other providers alone."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    model = resolve("openai:llama3")
+    assert isinstance(model, OpenAIChatModel)
+    assert str(model.client.base_url) == "http://127.0.0.1:9/v1/"
+    with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY"):
+        check("anthropic:claude-sonnet-4-5")
+
+
+def test_a_base_url_for_another_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`base_url` with a provider that has its own protocol is a mistake, told as one."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    with pytest.raises(ConfigurationError, match="base_url"):
+        check("anthropic:claude-sonnet-4-5", {"base_url": "http://127.0.0.1:9/v1"})
+
+
+def test_a_key_variable_that_is_not_set_is_named() -> None:
+    """`api_key_env` names the variable; if it is empty the error does too."""
+    with pytest.raises(ConfigurationError, match="set MY_KEY in"):
+        check("openai:gpt-5", {"api_key_env": "MY_KEY"})
+
+
+def test_a_key_variable_serves_every_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`api_key_env` works for providers other than OpenAI too."""
+    monkeypatch.setenv("MY_KEY", "secret")
+    model = resolve("anthropic:claude-sonnet-4-5", {"api_key_env": "MY_KEY"})
+    assert isinstance(model, AnthropicModel)
+    assert isinstance(model.client, AsyncAnthropic)
+    assert model.client.api_key == "secret"
+
+
+def test_retries_of_the_provider_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings that reach the model carry no retries and none of our own keys."""
+    model = resolve("openai:x", {"base_url": "http://127.0.0.1:9/v1"})
+    settings = {"base_url": "http://127.0.0.1:9/v1", "api_key_env": "X", "temperature": 0.5}
+    assert model_settings(model, settings) == {"temperature": 0.5, "max_retries": 0}
