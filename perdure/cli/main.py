@@ -1,0 +1,50 @@
+"""The entry point of the command `perdure`. A command is imported when it is asked for, so that each starts quickly."""
+
+import importlib
+from typing import Final, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from perdure.bundle import put_runtime_on_path
+from perdure.cli.failure import one_line_errors
+
+_COMMANDS: Final = {
+    "dev": "dev",
+    "worker": "worker",
+    "migrate": "migrate",
+}
+"""Each command and the module of this package that holds a function of that name."""
+
+
+class _Commands(TyperGroup):
+    """Finds a command by importing its module."""
+
+    def list_commands(self, ctx: object) -> list[str]:
+        """In the order in which one meets them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | None:
+        """None for a name that is none of ours."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"perdure.cli.{_COMMANDS[cmd_name]}")
+        command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        command.command(cmd_name)(getattr(module, cmd_name))
+        return typer.main.get_command(command)  # type: ignore[return-value]
+
+
+app: Final = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def perdure() -> None:
+    """Durable agent threads on Temporal."""
+
+
+def main() -> NoReturn:
+    """Run the command line; errors of ours end it with one line and exit code 2."""
+    put_runtime_on_path()
+    with one_line_errors():
+        app(prog_name="perdure")
+    raise AssertionError("bug: the command line returned")

@@ -1,0 +1,84 @@
+"""Logging: constant messages with fields, through structlog; records of the Temporal SDK take the same way.
+
+Nothing secret is ever a field, and neither is a transcript: ids, counts and clipped previews are.
+"""
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from temporalio import activity, workflow
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
+from perdure.settings import Settings
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+_CORE: Final = "temporalio.core"
+
+
+def configure_logs(settings: Settings) -> None:
+    """Send all records of this process to stderr, in the format of the settings. Safe to repeat."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.stdlib.ExtraAdder(),
+        _flatten_temporal,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.processors.StackInfoRenderer(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(settings)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(settings.log_level.upper())
+    # The SDK would write ids into the message; as fields they can be searched, and the message stays constant.
+    workflow.logger.workflow_info_on_message = False
+    activity.logger.activity_info_on_message = False
+
+
+def temporal_runtime() -> Runtime:
+    """A runtime of the Temporal SDK whose own records go the same way. One for each process."""
+    return Runtime(
+        telemetry=TelemetryConfig(
+            logging=LoggingConfig(
+                filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
+                forwarding=LogForwardingConfig(logger=logging.getLogger(_CORE)),
+            )
+        )
+    )
+
+
+def _renderers(settings: Settings) -> list["Processor"]:
+    if settings.log_format == "json":
+        return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+
+
+def _flatten_temporal(_: "WrappedLogger", __: str, event: "EventDict") -> "EventDict":
+    """Lift what the SDK says about an activity or workflow to the fields that one looks for."""
+    for source in ("temporal_activity", "temporal_workflow"):
+        details: dict[str, object] = event.pop(source, {})
+        for name in ("workflow_id", "run_id", "activity_type", "attempt"):
+            if name in details:
+                event.setdefault(name, details[name])
+    event.pop("temporal_log", None)
+    return event

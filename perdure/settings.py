@@ -1,0 +1,139 @@
+"""Settings: `PERDURE_*` for Perdure's own, Temporal's environment configuration for the way to Temporal.
+
+Each is looked for in the environment first. The addresses then come from the stack that `perdure dev` runs in this
+folder, so that every command finds it without being told.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
+
+from perdure.contract import DEFAULT_TASK_QUEUE
+from perdure.errors import ConfigurationError
+
+DATA_DIR: Final = Path(".perdure")
+DEFAULT_TEMPORAL_ADDRESS: Final = "localhost:7233"
+
+
+class Settings(BaseSettings):
+    """Settings of a worker, a client or a command.
+
+    Attributes:
+        database_url: `postgresql://user:password@host:port/name`.
+        task_queue: where the workers of one set of agents meet.
+        sandbox: run workflows in Temporal's sandbox, which catches what is not deterministic and costs half as much
+            CPU again; tests run with it.
+        max_cached_workflows: threads kept in memory, 75 KB each, or 160 KB in the sandbox.
+        max_concurrent_activities: model calls and tools that run at once in one worker.
+        log_format: `console` for people, `json` for machines.
+        log_level: the least severe records that are shown.
+    """
+
+    # Fields are read by name here only, so an unknown PERDURE_ variable is not an error: it may be a later version's.
+    model_config = SettingsConfigDict(env_prefix="PERDURE_", frozen=True)
+
+    database_url: str | None = Field(default=None, repr=False)
+    task_queue: str = DEFAULT_TASK_QUEUE
+    sandbox: bool = False
+    max_cached_workflows: int = Field(default=2_000, ge=0)
+    max_concurrent_activities: int = Field(default=200, ge=1)
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def required_database_url(self) -> str:
+        """The database URL.
+
+        Raises:
+            ConfigurationError: if there is none.
+        """
+        if not self.database_url:
+            raise ConfigurationError(
+                "No database is known: set PERDURE_DATABASE_URL, or run `perdure dev` in this folder."
+            )
+        return self.database_url
+
+
+class RunningStack(BaseModel):
+    """The addresses of a stack that `perdure dev` runs, as it leaves them in `.perdure/dev.json`."""
+
+    pid: int
+    temporal_address: str
+    ui_url: str | None = None
+    database_url: str
+
+    def write(self, data_dir: Path = DATA_DIR) -> None:
+        """Leave the addresses for other commands, readable by this user only: a URL may hold a password."""
+        path = self.path(data_dir)
+        path.touch(mode=0o600)
+        path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, data_dir: Path = DATA_DIR) -> Self | None:
+        """The stack that runs in this folder, None if none does; what a killed one left behind does not count."""
+        try:
+            stack = cls.model_validate_json(cls.path(data_dir).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValidationError, OSError) as error:
+            raise ConfigurationError(
+                f"{cls.path(data_dir)} is not readable as the addresses of a stack: delete it."
+            ) from error
+        return stack if _is_alive(stack.pid) else None
+
+    @staticmethod
+    def path(data_dir: Path = DATA_DIR) -> Path:
+        """Where the addresses are left."""
+        return data_dir / "dev.json"
+
+
+def load_settings(data_dir: Path = DATA_DIR, **values: Any) -> Settings:
+    """The settings of this process; `values` win over the environment.
+
+    Raises:
+        ConfigurationError: if one does not fit; it names the variable.
+    """
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        raise ConfigurationError(f"Wrong setting: {_first(error)}.") from error
+    if settings.database_url is None and (stack := RunningStack.read(data_dir)) is not None:
+        return settings.model_copy(update={"database_url": stack.database_url})
+    return settings
+
+
+def load_temporal_config(data_dir: Path = DATA_DIR) -> ClientConnectConfig:
+    """How to reach Temporal, with `target_host` always given.
+
+    TEMPORAL_ADDRESS and its like or Temporal's configuration file; else this folder's stack; else the default port.
+
+    Raises:
+        ConfigurationError: if the configuration file or the profile is wrong.
+    """
+    try:
+        config = ClientConfig.load_client_connect_config()
+    except Exception as error:  # the SDK's ConfigError is private to it, and a missing file is an OSError
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"Temporal's client configuration is wrong: {reason}.") from error
+    if "target_host" not in config:
+        stack = RunningStack.read(data_dir)
+        config["target_host"] = stack.temporal_address if stack else DEFAULT_TEMPORAL_ADDRESS
+    return config
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"PERDURE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it lives, under another user
+        return True
+    return True

@@ -1,0 +1,160 @@
+"""The composition root: settings -> store -> activities -> Worker. `python worker.py [module:attribute]`.
+
+The only module that knows all layers. Several workers may serve one task queue; any of them may die at any time.
+"""
+
+import argparse
+import asyncio
+import atexit
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+from temporalio.client import Client
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.complete import CompleteActivities
+from activities.dispatch import DispatchActivities
+from activities.sync import SyncActivities
+from perdure import policy
+from perdure.agent import Agents
+from perdure.cli.failure import one_line_errors
+from perdure.connection import connect_temporal, may_not_administer, process_identity, register_search_attributes
+from perdure.errors import ConfigurationError
+from perdure.loader import DEMO, load_agents
+from perdure.logs import configure_logs, temporal_runtime
+from perdure.models import check
+from perdure.ports import Store
+from perdure.settings import Settings, load_settings
+from stores.migrate import migrate
+from stores.postgres import PostgresStore
+from workflows.thread import ThreadWorkflow
+
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
+
+log: "BoundLogger" = structlog.get_logger("perdure.worker")
+
+# Our own core is deterministic and kept so by lint; loading it anew in the sandbox costs every thread 50 to 140 ms.
+_PASSED_THROUGH: Final = ("perdure", "activities", "pydantic", "pydantic_core", "annotated_types", "structlog")
+
+
+def create_worker(client: Client, store: Store, agents: Agents, settings: Settings) -> Worker:
+    """A worker that serves the agents; run it with `async with` or `run`."""
+    sync = SyncActivities(store, agents)
+    complete = CompleteActivities(store, agents)
+    dispatch = DispatchActivities(store, agents)
+    return Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=[ThreadWorkflow],
+        activities=[sync.load, sync.sync, complete.complete, dispatch.dispatch],
+        workflow_runner=_runner(settings),
+        identity=process_identity(),
+        max_cached_workflows=settings.max_cached_workflows,
+        max_concurrent_activities=settings.max_concurrent_activities,
+        sticky_queue_schedule_to_start_timeout=policy.STICKY_TIMEOUT,
+        max_heartbeat_throttle_interval=policy.HEARTBEAT_THROTTLE,
+        default_heartbeat_throttle_interval=policy.HEARTBEAT_THROTTLE,
+        graceful_shutdown_timeout=policy.GRACEFUL_SHUTDOWN,
+    )
+
+
+async def serve(agents: Agents, settings: Settings, stop: asyncio.Event) -> None:
+    """Serve the agents until `stop` is set, then hand running work over to other workers.
+
+    Raises:
+        ConfigurationError: if a model cannot be used, Temporal cannot be reached, or the database is not usable.
+        StoreUnavailable: if the database cannot be reached.
+    """
+    for agent in agents.values():
+        check(agent.model)
+    database_url = settings.required_database_url()
+    client = await connect_temporal(runtime=temporal_runtime())
+    await migrate(database_url)
+    await _register_search_attributes(client)
+    store = await PostgresStore.connect(database_url)
+    try:
+        await _run(create_worker(client, store, agents, settings), stop, agents)
+    finally:
+        await store.close()
+
+
+def run(target: str, settings: Settings) -> NoReturn:
+    """Serve the agents that `target` names until SIGTERM or SIGINT; a second signal ends the process at once."""
+    configure_logs(settings)
+    agents = load_agents(target)
+    with asyncio.Runner() as runner:
+        runner.run(_serve_until_signal(agents, settings))
+        _leave()
+
+
+def main() -> NoReturn:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Serve agents: run their threads, model calls and tools.")
+    parser.add_argument("agents", nargs="?", default=DEMO, metavar="module:attribute", help="what to serve")
+    with one_line_errors():
+        run(parser.parse_args().agents, load_settings())
+
+
+def _runner(settings: Settings) -> WorkflowRunner:
+    if not settings.sandbox:
+        return UnsandboxedWorkflowRunner()
+    return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*_PASSED_THROUGH))
+
+
+async def _register_search_attributes(client: Client) -> None:
+    try:
+        await register_search_attributes(client)
+    except ConfigurationError as error:
+        # On Temporal Cloud only an administrator may look; whoever runs a worker there has run `perdure migrate`.
+        if not may_not_administer(error):
+            raise
+        log.warning("search attributes not checked", reason=str(error.__cause__))
+
+
+async def _run(worker: Worker, stop: asyncio.Event, agents: Agents) -> None:
+    running = asyncio.create_task(worker.run())
+    stopping = asyncio.create_task(stop.wait())
+    log.info("worker started", agents=list(agents), task_queue=worker.task_queue, identity=process_identity())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if stop.is_set():
+        log.info("worker draining", at_most_s=policy.GRACEFUL_SHUTDOWN.total_seconds())
+        await worker.shutdown()
+    await running  # raises what made the worker fail
+    log.info("worker stopped")
+
+
+async def _serve_until_signal(agents: Agents, settings: Settings) -> None:
+    stop = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+    await serve(agents, settings, stop)
+
+
+def _leave() -> NoReturn:
+    """End a process that has drained its worker, without the interpreter's own clean-up.
+
+    That clean-up crashed in 12 of 90 clean shutdowns, since the SDK's threads outlive their worker; and it joins the
+    threads of synchronous tools, so that one stuck tool would keep the process for ever.
+    """
+    atexit._run_exitfuncs()  # exporters of traces and the like flush here
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
