@@ -1,7 +1,7 @@
 """Heartbeats of a running activity, whatever it waits for."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 from temporalio import activity
@@ -10,7 +10,7 @@ from perdure.policy import HEARTBEAT_INTERVAL
 
 
 @asynccontextmanager
-async def heartbeating() -> AsyncIterator[None]:
+async def heartbeating() -> AsyncGenerator[None]:
     """Beat in the background for as long as the block runs.
 
     Beats say that the process lives, not that tokens flow: a model may think for minutes without a word. The answer to

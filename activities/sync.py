@@ -53,6 +53,7 @@ class SyncActivities:
             tail=await store_call(self._store.load_tail(request.thread_id, processed=0)),
             idle_s=limits.idle.total_seconds(),
             history_events=limits.history_events,
+            model_timeout_s=limits.model_timeout.total_seconds(),
             search_attributes=self._search_attributes,
         )
 

@@ -3,7 +3,7 @@
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import date, datetime, time
 from typing import Any, Literal, cast
@@ -48,14 +48,14 @@ def _jsonable(value: object) -> Any:
             return value if math.isfinite(value) else str(value)
         case datetime() | date() | time():
             return value.isoformat()
-        case bytes() | bytearray() | memoryview():
+        case bytes() | bytearray():
             return base64.b64encode(bytes(value)).decode("ascii")
         case BaseModel():
             return _jsonable(value.model_dump())
         case Mapping():
             return _jsonable_mapping(cast("Mapping[object, object]", value))
         case list() | tuple():
-            return [_jsonable(item) for item in cast("list[object]", value)]
+            return [_jsonable(item) for item in cast("Sequence[object]", value)]
         case set() | frozenset():
             # Sorted by their text, so that the same set reads the same in every process.
             return sorted((_jsonable(item) for item in cast("set[object]", value)), key=lambda item: json.dumps(item))

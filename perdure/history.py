@@ -422,6 +422,12 @@ class HistoryManager:
             open=OpenTurn(message_id=message.id, turn=number),
         )
 
+    @property
+    def unsynced_inputs(self) -> tuple[AnyInput, ...]:
+        """Inputs handled since the last sync, to be handled again if it fails for good."""
+        inputs = (UserMessage, Event, ToolResult, Interrupt)
+        return tuple(argument for _, argument in self._journal if isinstance(argument, inputs))
+
     # -- threads and subscriptions -----------------------------------------------------------------------------
 
     def safe_spawn_point(self) -> SpawnPoint:

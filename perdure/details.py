@@ -1,0 +1,93 @@
+"""What a person reads of a thread in the Temporal UI: the current details and the transcript, as Markdown. Pure."""
+
+from collections.abc import Iterable
+
+from perdure.codec import Text, Wire, clip
+from perdure.contract import ThreadStatus
+from perdure.messages import Status
+
+RECENT_LINES = 12
+LINE_CHARS = 200
+
+
+class Line(Wire):
+    """One line of the conversation, clipped."""
+
+    who: str
+    text: Text
+
+
+def remember(lines: tuple[Line, ...], who: str, text: str) -> tuple[Line, ...]:
+    """The lines with one more, the oldest dropped."""
+    return (*lines, Line(who=who, text=clip(text, LINE_CHARS)))[-RECENT_LINES:]
+
+
+def details(status: ThreadStatus, lines: tuple[Line, ...]) -> str:
+    """State, who waits for what, the last messages clipped, and totals."""
+    usage = status.usage
+    return "\n".join(
+        [
+            f"**{_headline(status)}**",
+            "",
+            f"Agent `{_code(status.agent)}` · turn {status.turn} · {usage.requests} model calls · "
+            f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out",
+            *_waiting(status),
+            *_problems(status),
+            "",
+            "### Last messages",
+            "",
+            *(transcript(lines).splitlines() or ["Nothing has been said yet."]),
+        ]
+    )
+
+
+def transcript(lines: Iterable[Line]) -> str:
+    """The last lines of the conversation, one block for each."""
+    return "\n\n".join(f"**{line.who}:** {_plain(line.text)}" for line in lines)
+
+
+def _headline(status: ThreadStatus) -> str:
+    match status.state:
+        case "running":
+            return f"Running: turn {status.turn}, step {status.step + 1}"
+        case "waiting":
+            return f"Waiting: turn {status.turn} needs {len(status.open_calls)} result(s) from outside"
+        case "closed":
+            return "Closed"
+        case "idle":
+            return f"Idle: {_last(status.last)}"
+
+
+def _last(last: Status | None) -> str:
+    if last is None:
+        return "waiting for the first message"
+    if last.state == "incomplete":
+        detail = f" ({_plain(last.detail)})" if last.detail else ""
+        return f"the last turn ended early: {last.reason}{detail}"
+    return "the last turn is complete, waiting for the next message"
+
+
+def _waiting(status: ThreadStatus) -> list[str]:
+    calls = [
+        f"- `{_code(call.tool)}({_code(call.preview)})` {call.state} · `{call.call_id}`" for call in status.open_calls
+    ]
+    lines = ["", "### Open tool calls", "", *calls] if calls else []
+    if status.queued or status.deferred:
+        lines += ["", f"{status.queued} message(s) queued, {status.deferred} event(s) deferred."]
+    return lines
+
+
+def _problems(status: ThreadStatus) -> list[str]:
+    return ["", "### Problems", "", *(f"- {_plain(problem)}" for problem in status.problems)] if status.problems else []
+
+
+def _code(text: str) -> str:
+    return text.replace("`", "'").replace("\n", " ")
+
+
+def _plain(text: str) -> str:
+    """Words of people and models, kept from acting as Markdown or HTML in the UI."""
+    escaped = text.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
+    for mark in "`*_[]#|~!":
+        escaped = escaped.replace(mark, "\\" + mark)
+    return escaped

@@ -1,0 +1,44 @@
+"""Calls of the store from a workflow: local activities, and regular ones when the store does not answer."""
+
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from perdure.policy import STORED, STORED_LOCALLY
+
+Result = TypeVar("Result")
+
+
+async def stored(name: str, argument: Any, result_type: type[Result], summary: str) -> Result:
+    """Run an idempotent activity of the store, for as long as it takes.
+
+    A local activity costs one event and no round trip through the server. Its retries would keep the workflow task
+    open and fill the history, so after a few it becomes a regular activity, which waits for the store in the server.
+
+    Raises:
+        ActivityError: if the store refused for good.
+    """
+    try:
+        result: Result = await workflow.execute_local_activity(
+            name,
+            argument,
+            result_type=result_type,
+            start_to_close_timeout=STORED_LOCALLY.start_to_close,
+            retry_policy=STORED_LOCALLY.retry,
+            summary=summary,
+        )
+        return result
+    except ActivityError as error:
+        if isinstance(error.cause, ApplicationError) and error.cause.non_retryable:
+            raise
+    waited: Result = await workflow.execute_activity(
+        name,
+        argument,
+        result_type=result_type,
+        start_to_close_timeout=STORED.start_to_close,
+        retry_policy=STORED.retry,
+        summary=f"{summary}, waiting for the store",
+    )
+    return waited

@@ -1,0 +1,517 @@
+"""ThreadWorkflow: one conversation thread. It owns the order of things and nothing else.
+
+What is decided is in `perdure.history` and `perdure.inbox`, what is done is in `activities`. The order is this:
+
+    inputs are synced before anything acts on them
+    a step is synced before any tool call of it is dispatched
+    all results of a step are synced before the next model call
+
+Handlers only put into the inbox; the one loop takes from it, also while it waits for a model or a tool. So there is
+one writer, and every wait can be interrupted.
+"""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from perdure import ids
+    from perdure.batch import SyncReport
+    from perdure.codec import Text, Wire, clip
+    from perdure.contract import (
+        COMPLETE,
+        DISPATCH,
+        LOAD,
+        SYNC,
+        WORKFLOW_TYPE,
+        CallStatus,
+        CompleteRequest,
+        CompleteResult,
+        DispatchRequest,
+        DispatchResult,
+        LoadRequest,
+        LoadResult,
+        Stopped,
+        ThreadStart,
+        ThreadStatus,
+    )
+    from perdure.details import Line, details, remember, transcript
+    from perdure.errors import UsageError
+    from perdure.history import HistoryManager
+    from perdure.history_state import HistoryState, LiveCall, OpenTurn
+    from perdure.inbox import Inbox, InputKind, read_input
+    from perdure.inputs import Accepted, AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
+    from perdure.policy import COMPLETE as COMPLETE_POLICY
+    from perdure.policy import CONTINUE_AS_NEW_BYTES, ErrorType
+    from perdure.policy import DISPATCH as DISPATCH_POLICY
+    from perdure.ports import Tail, ThreadRecord
+    from workflows.attributes import Attributes, State
+    from workflows.stored import stored
+
+BATCH_INPUTS = 500
+"""Inputs that one sync takes: a storm becomes a few transactions of a bounded size."""
+
+RECOVERIES = 3
+"""Failed syncs in a row after which the run fails instead of trying on; the next input starts a new one."""
+
+DISPATCH_MARGIN = timedelta(seconds=60)
+"""What a tool's activity may take beyond the tool's own time, to stage the result."""
+
+
+class Carried(Wire):
+    """What a run hands to the next one over continue-as-new."""
+
+    agent: str
+    loaded: LoadResult
+    history: HistoryState
+    waiting: tuple[AnyInput, ...] = ()
+    outside: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    problems: tuple[Text, ...] = ()
+
+
+@workflow.defn(name=WORKFLOW_TYPE)
+class ThreadWorkflow:
+    """One conversation thread, workflow id `thread:{thread_id}`."""
+
+    def __init__(self) -> None:
+        self._thread_id = ids.thread_id(workflow.info().workflow_id)
+        self._inbox = Inbox()
+        self._agent = ""
+        self._history: HistoryManager = HistoryManager(HistoryState(thread_id=self._thread_id))
+        self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
+        self._running: dict[str, workflow.ActivityHandle[DispatchResult]] = {}
+        self._outside: set[str] = set()
+        self._answers: dict[str, Disposition] = {}
+        self._lines: tuple[Line, ...] = ()
+        self._problems: tuple[Text, ...] = ()
+        self._recoveries = 0
+        self._active_at = workflow.now()
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    @workflow.run
+    async def run(self, start: Any = None, carried: Carried | None = None) -> None:
+        """Live until there is nothing to do for a long time; the next input starts the workflow again."""
+        await self._restore(start, carried)
+        self._idle = self._idle_timer()
+        try:
+            while True:
+                await self._accept()
+                if self._is_history_long():
+                    await self._continue_as_new()
+                turn = self._history.open_turn
+                if turn is None or self._waits_outside(turn):
+                    self._show("waiting" if turn else "idle")
+                    await workflow.wait_condition(lambda: self._has_ready() or self._idle.done())
+                    if not self._has_ready():
+                        if self._is_idle():
+                            return
+                        self._idle = self._idle_timer()
+                elif turn.calls:
+                    await self._dispatch(turn)
+                else:
+                    await self._complete(turn)
+        except asyncio.CancelledError:
+            await self._cancel()
+            raise
+
+    async def _restore(self, start: Any, carried: Carried | None) -> None:
+        if carried is not None:
+            self._agent, self._loaded = carried.agent, carried.loaded
+            self._history = HistoryManager(carried.history)
+            # Signals of this run may have come before its first line ran: what was carried is older.
+            self._inbox = Inbox(carried.waiting + self._inbox.waiting)
+            self._outside = set(carried.outside)
+            self._lines, self._problems = carried.lines, carried.problems
+        else:
+            try:
+                await self._load(ThreadStart.model_validate(start if start is not None else {}))
+            except ValueError as error:
+                raise ApplicationError(
+                    f'The start input was refused ({error}). Give an object such as {{"agent": "NAME"}}, or nothing.',
+                    type=ErrorType.USAGE,
+                    non_retryable=True,
+                ) from error
+        thread = self._loaded.tail.thread
+        self._attributes = Attributes(thread, enabled=self._loaded.search_attributes)
+
+    async def _load(self, start: ThreadStart) -> None:
+        request = LoadRequest(thread_id=self._thread_id, start=start)
+        self._loaded = await stored(LOAD, request, LoadResult, "load the thread")
+        self._agent = self._loaded.tail.thread.agent
+        self._history = HistoryManager.from_tail(self._loaded.tail)
+
+    async def _accept(self) -> None:
+        """Take what may be taken now, and make it durable. What it interrupts is stopped after that, never before."""
+        while self._has_ready():
+            for _ in range(BATCH_INPUTS):
+                content = self._inbox.take(self._history.phase)
+                if content is None:
+                    break
+                self._handle(content)
+            await self._sync()
+            self._stop_interrupted()
+            self._active_at = workflow.now()
+
+    def _handle(self, content: AnyInput) -> None:
+        disposition = self._history.handle_content(content)
+        if isinstance(content, UserMessage) and disposition not in ("duplicate", "conflict", "rejected"):
+            self._lines = remember(self._lines, "User", content.text)
+        elif isinstance(content, Event) and disposition == "started":
+            self._lines = remember(self._lines, "Event", content.content)
+
+    async def _complete(self, turn: OpenTurn) -> None:
+        """One model call, raced against inputs; then its step is durable."""
+        number, step = self._history.begin_step()
+        self._show("running" if step else None)
+        model_call = workflow.start_activity(
+            COMPLETE,
+            CompleteRequest(thread_id=self._thread_id, agent=self._agent, turn=number, step=step),
+            result_type=CompleteResult,
+            start_to_close_timeout=timedelta(seconds=self._loaded.model_timeout_s),
+            heartbeat_timeout=COMPLETE_POLICY.heartbeat,
+            retry_policy=COMPLETE_POLICY.retry,
+            cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+            summary=f"turn {number} · step {step + 1} · model call",
+        )
+        if not await self._accept_until(model_call, turn):
+            model_call.cancel()
+            return
+        try:
+            outline = model_call.result()
+        except ActivityError as error:
+            self._history.fail_turn(_sentence(error, "The model call failed"))
+        else:
+            self._history.handle_step(outline)
+            self._history.flush_turn_trimming_reasoning()
+            self._remember_step(outline)
+        await self._sync()
+
+    async def _accept_until(self, work: "asyncio.Future[Any]", turn: OpenTurn) -> bool:
+        """Accept inputs until the work is done. False if one of them has closed the turn that the work is for."""
+        while not work.done():
+            await workflow.wait_condition(lambda: work.done() or self._has_ready())
+            if self._has_ready():
+                await self._accept()
+                if self._history.open_turn is None or self._history.open_turn.turn != turn.turn:
+                    return False
+        return True
+
+    async def _dispatch(self, turn: OpenTurn) -> None:
+        """Run the calls of a step that is durable, and take in results until its group is settled.
+
+        The turn's step was synced before `turn.calls` could hold anything: `_complete` ends with that sync, and a
+        restored turn comes from the store.
+        """
+        for call in turn.calls:
+            if not call.dispatched and not call.settled and call.outline.kind == "function":
+                self._running[call.call_id] = self._start_call(call)
+                self._history.mark_dispatched(call.call_id)
+            elif call.outline.kind == "client":
+                self._outside.add(call.call_id)
+        self._show("running")
+        await workflow.wait_condition(
+            lambda: self._has_ready() or not self._running or any(task.done() for task in self._running.values())
+        )
+        for call_id in [call_id for call_id, task in self._running.items() if task.done()]:
+            self._take_result(call_id, self._running.pop(call_id))
+        await self._sync()
+
+    def _start_call(self, call: LiveCall) -> "workflow.ActivityHandle[DispatchResult]":
+        return workflow.start_activity(
+            DISPATCH,
+            DispatchRequest(thread_id=self._thread_id, agent=self._agent, call_id=call.call_id),
+            result_type=DispatchResult,
+            start_to_close_timeout=timedelta(seconds=call.outline.timeout_s) + DISPATCH_MARGIN,
+            heartbeat_timeout=DISPATCH_POLICY.heartbeat,
+            retry_policy=DISPATCH_POLICY.retry,
+            cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+            summary=clip(f"{call.outline.tool}({call.outline.preview})", 200),
+        )
+
+    def _take_result(self, call_id: str, task: "workflow.ActivityHandle[DispatchResult]") -> None:
+        call = self._live_call(call_id)
+        try:
+            result = task.result()
+        except ActivityError as error:
+            content = _sentence(error, "The tool could not be run")
+            self._history.handle_content(ToolResult(call_id=call_id, outcome="error", content=content))
+            return
+        if result.outcome == "pending":
+            self._outside.add(call_id)
+            return
+        self._history.handle_content(ToolResult(call_id=call_id, staged=True))
+        if call:
+            mark = "" if result.outcome == "ok" else "failed: "
+            self._lines = remember(self._lines, f"Tool {clip(call.outline.tool, 64)}", mark + result.preview)
+
+    def _stop_interrupted(self) -> None:
+        """Cancel the activities of calls that were interrupted; nobody waits for them."""
+        for call in self._history.take_interrupted_tool_calls():
+            task = self._running.pop(call.call_id, None)
+            if task is not None:
+                task.cancel()
+            self._outside.discard(call.call_id)
+
+    # -- durability --------------------------------------------------------------------------------------------
+
+    async def _sync(self) -> None:
+        """Make everything durable that was decided since the last sync."""
+        while (batch := self._history.take_pending(workflow.info().run_id)) is not None:
+            try:
+                report = await stored(SYNC, batch, SyncReport, f"sync {batch.number}")
+            except ActivityError as error:
+                await self._recover(error)
+                return
+            self._history.synced(report)
+        self._recoveries = 0
+        self._tell(self._history.take_dispositions())
+
+    async def _recover(self, error: ActivityError) -> None:
+        """The store refused a batch for good: another writer has changed the thread, or the batch is wrong.
+
+        Go back to what is durable. The inputs of the batch come again, and if they were the cause, the run fails
+        after a few tries instead of going round for ever.
+        """
+        self._recoveries += 1
+        self._problem(_sentence(error, "A sync was refused"))
+        if self._recoveries > RECOVERIES:
+            raise ApplicationError(
+                f"{_sentence(error, 'A sync was refused')} Nothing stored was lost; the next message starts the "
+                "thread again from the store.",
+                type=ErrorType.BUG,
+                non_retryable=True,
+            ) from error
+        again = self._history.unsynced_inputs
+        for task in self._running.values():
+            task.cancel()
+        self._running.clear()
+        self._outside.clear()
+        await self._load(ThreadStart())
+        self._inbox = Inbox(again + self._inbox.waiting)
+
+    def _tell(self, dispositions: dict[str, Disposition]) -> None:
+        for input_id, disposition in dispositions.items():
+            if disposition == "conflict":
+                self._problem(f"Input {input_id} came again with other content; the first content stays.")
+            elif disposition in ("rejected", "dropped"):
+                self._problem(f"Input {input_id} was {disposition}.")
+        newest: dict[str, Disposition] = {**self._answers, **dispositions}
+        self._answers = dict(list(newest.items())[-200:])
+
+    async def _cancel(self) -> None:
+        """The workflow is cancelled from outside: settle what is open, so that nothing is left half done."""
+        for task in self._running.values():
+            task.cancel()
+        self._history.handle_content(Interrupt(reason="The workflow was cancelled."))
+        await self._sync()
+
+    def _is_history_long(self) -> bool:
+        info = workflow.info()
+        return not self._running and (
+            info.is_continue_as_new_suggested()
+            or info.get_current_history_length() >= self._loaded.history_events
+            or info.get_current_history_size() >= CONTINUE_AS_NEW_BYTES
+        )
+
+    async def _continue_as_new(self) -> None:
+        """Hand everything to a new run, between two steps.
+
+        Handlers that wait for their input's disposition get it from `_accept`, so they end. The timer ends the
+        workflow task: its local activities are recorded and not run again if the closing task is refused because a
+        signal came in. Nothing is awaited after the inbox was read, so no signal can slip in between.
+        """
+        while not workflow.all_handlers_finished() or self._has_ready():
+            await workflow.wait_condition(lambda: workflow.all_handlers_finished() or self._has_ready())
+            await self._accept()
+        await workflow.sleep(0.001, summary="before continue-as-new")
+        workflow.continue_as_new(
+            args=[
+                None,
+                Carried(
+                    agent=self._agent,
+                    loaded=self._loaded.with_(tail=Tail(thread=self._loaded.tail.thread)),
+                    history=self._history.state,
+                    waiting=self._inbox.waiting,
+                    outside=tuple(sorted(self._outside)),
+                    lines=self._lines,
+                    problems=self._problems,
+                ),
+            ]
+        )
+
+    # -- waiting -----------------------------------------------------------------------------------------------
+
+    def _has_ready(self) -> bool:
+        return self._inbox.has_ready(self._history.phase)
+
+    def _waits_outside(self, turn: OpenTurn) -> bool:
+        """Whether all that is left of the step are results from outside."""
+        unsettled = {call.call_id for call in turn.calls if not call.settled}
+        return bool(unsettled) and unsettled <= self._outside
+
+    def _idle_timer(self) -> "asyncio.Task[None]":
+        # One timer for as long as the thread idles, looked at when it fires: restarting it with every turn would cost
+        # two events each.
+        left = timedelta(seconds=self._loaded.idle_s) - (workflow.now() - self._active_at)
+        return asyncio.create_task(workflow.sleep(max(left, timedelta(seconds=1)), summary="idle until"))
+
+    def _is_idle(self) -> bool:
+        idle_for = workflow.now() - self._active_at
+        return (
+            idle_for >= timedelta(seconds=self._loaded.idle_s)
+            and not len(self._inbox)
+            and not self._running
+            and workflow.all_handlers_finished()
+        )
+
+    # -- handlers ----------------------------------------------------------------------------------------------
+
+    @workflow.signal
+    def user_message(self, message: Any) -> None:
+        """Words of the user: `{"id": "m1", "text": "hi"}`, optionally with `"mode"`; or just the text."""
+        self._put("user_message", message)
+
+    @workflow.signal
+    def interrupt(self, request: Any = None) -> None:
+        """Stop what the thread is doing; optionally `{"reason": "..."}`."""
+        self._put("interrupt", request)
+
+    @workflow.signal
+    def tool_result(self, result: Any) -> None:
+        """The result of an open call: `{"call_id": "call_...", "content": "..."}`, optionally with `"outcome"`."""
+        self._put("tool_result", result)
+
+    @workflow.signal
+    def event(self, event: Any) -> None:
+        """An event of a subscription: `{"id": "e1", "call_id": "call_...", "content": "..."}`."""
+        self._put("event", event)
+
+    @workflow.update
+    async def send(self, message: Any) -> Accepted:
+        """Like the signal `user_message`, answered with the message's id and what becomes of it."""
+        content = read_input("user_message", message, str(workflow.uuid4()))
+        assert isinstance(content, UserMessage)
+        known = self._inbox.put(content)
+        if known is None:
+            await workflow.wait_condition(lambda: self._known_disposition(content.id) is not None)
+            known = self._known_disposition(content.id)
+        assert known is not None
+        return Accepted(message_id=ids.input_message_id(self._thread_id, content.id), disposition=known)
+
+    @send.validator
+    def _validate_send(self, message: Any) -> None:
+        try:
+            read_input("user_message", message, "unnamed")
+        except UsageError as error:
+            raise ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True) from error
+
+    @workflow.update
+    async def stop(self) -> Stopped:
+        """Stop the turn that is under way; answered when it is settled and durable."""
+        turn = self._history.open_turn
+        self._put("interrupt", None)
+        if turn is None:
+            return Stopped()
+        await workflow.wait_condition(lambda: self._is_settled(turn.turn))
+        return Stopped(turn=turn.turn)
+
+    @workflow.query
+    def status(self) -> ThreadStatus:
+        """Where the thread stands."""
+        return self._status()
+
+    @workflow.query
+    def transcript(self) -> str:
+        """The last messages, clipped; the whole conversation is in the store (`perdure history`)."""
+        return transcript(self._lines)
+
+    @workflow.query
+    def open_calls(self) -> list[CallStatus]:
+        """Tool calls that wait for a result."""
+        return list(self._status().open_calls)
+
+    def _put(self, kind: InputKind, value: Any) -> None:
+        # A signal has no one to answer to, so what is wrong with it is shown in the status and the UI.
+        try:
+            content = read_input(kind, value, str(workflow.uuid4()))
+            disposition = self._inbox.put(content)
+        except UsageError as error:
+            self._problem(str(error))
+            return
+        if disposition == "conflict" and isinstance(content, UserMessage | Event):
+            self._tell({content.id: disposition})
+
+    def _known_disposition(self, input_id: str) -> Disposition | None:
+        waiting = None if self._has_ready() else self._inbox.disposition(input_id)
+        return self._answers.get(input_id) or waiting
+
+    def _is_settled(self, turn: int) -> bool:
+        state = self._history.state
+        return (state.open is None or state.open.turn != turn) and not state.pending
+
+    # -- what people see ---------------------------------------------------------------------------------------
+
+    def _problem(self, sentence: str) -> None:
+        workflow.logger.warning("thread problem", extra={"problem": sentence})
+        self._problems = (*self._problems, clip(sentence, 500))[-10:]
+
+    def _remember_step(self, outline: CompleteResult) -> None:
+        if outline.preview:
+            self._lines = remember(self._lines, "Assistant", outline.preview)
+        if outline.detail and outline.finish not in ("stop", "tool_calls"):
+            self._lines = remember(self._lines, "Assistant", f"({outline.finish}: {outline.detail})")
+
+    def _live_call(self, call_id: str) -> LiveCall | None:
+        turn = self._history.open_turn
+        return next((call for call in turn.calls if call.call_id == call_id), None) if turn else None
+
+    def _show(self, state: State | None) -> None:
+        """Bring the UI up to date; the search attribute only when it changes, since it costs an event."""
+        if state is not None:
+            self._attributes.show(state)
+        workflow.set_current_details(details(self._status(), self._lines))
+
+    def _status(self) -> ThreadStatus:
+        history = self._history.state
+        turn = history.open
+        waiting = self._inbox.waiting
+        state: State = "idle"
+        if turn is not None:
+            state = "waiting" if self._waits_outside(turn) else "running"
+        return ThreadStatus(
+            thread_id=self._thread_id,
+            agent=self._agent,
+            state=state,
+            turn=history.turn,
+            step=turn.step if turn else 0,
+            head_id=history.head_id,
+            last=history.last,
+            open_calls=tuple(self._call_status(call) for call in turn.calls) if turn else (),
+            queued=sum(isinstance(content, UserMessage) for content in waiting),
+            deferred=sum(isinstance(content, Event) for content in waiting),
+            usage=history.usage,
+            problems=self._problems,
+        )
+
+    def _call_status(self, call: LiveCall) -> CallStatus:
+        running = call.call_id in self._running
+        return CallStatus(
+            call_id=call.call_id,
+            tool=call.outline.tool,
+            preview=call.outline.preview,
+            state="settled" if call.settled else ("running" if running else "waiting"),
+            kind=call.outline.kind,
+        )
+
+
+def _sentence(error: ActivityError, what: str) -> str:
+    """What happened, from the failure's innermost cause, for people and the model."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return clip(f"{what}: {getattr(cause, 'message', None) or cause}", 500)
