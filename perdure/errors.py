@@ -9,10 +9,15 @@ PerdureError
 │   ├── ContentConflict    the same id with other content
 │   ├── StaleWriter        somebody else has written this thread since it was loaded
 │   └── StepSealed         the step was stopped or committed; this writer is late and must stop
+├── Unreachable            Temporal, or a worker behind it, does not answer
+├── TurnFailed             the answer that was waited for ended incomplete; `status` says why
+├── ViewOutdated           the conversation was changed before what a reader holds
 ├── ModelError             the model call failed; `retryable` and `retry_after_s` say how to go on
 ├── ToolError              a tool failed; becomes an error result, never a dead thread
 └── UnflushedTurn          bug: sync was called with a turn in the buffer
 """
+
+from perdure.messages import Status
 
 
 class PerdureError(Exception):
@@ -53,6 +58,25 @@ class StaleWriter(StoreError):
 
 class StepSealed(StoreError):
     """The step was stopped, committed or taken over by a later attempt; its late writes are refused."""
+
+
+class Unreachable(PerdureError):
+    """Temporal, or a worker behind it, does not answer. What was sent may be sent again under the same id."""
+
+
+class TurnFailed(PerdureError):
+    """The answer that was waited for ended incomplete."""
+
+    def __init__(self, message: str, status: Status) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ViewOutdated(PerdureError):
+    """The conversation was changed before the part that this reader holds; take a new snapshot."""
+
+    def __init__(self) -> None:
+        super().__init__(" ".join((type(self).__doc__ or "").split()))
 
 
 class ModelError(PerdureError):

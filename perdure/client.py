@@ -1,0 +1,367 @@
+"""The Python client: what people and programs do with threads.
+
+Inputs go to the thread's workflow through Temporal; everything that is read comes from the store. So reading wakes
+nothing, any number of readers costs the workflow nothing, and a conversation can be read while no worker runs.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any, Final, Self, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from temporalio.client import Client
+
+from perdure import ids
+from perdure.bundle import put_runtime_on_path
+from perdure.codec import clip, dumps
+from perdure.connection import connect_temporal
+from perdure.contract import DEFAULT_TASK_QUEUE, PREVIEW_CHARS, CallStatus, Stopped, ThreadStart, ThreadStatus
+from perdure.errors import StoreUnavailable, ThreadNotFound, TurnFailed, UsageError
+from perdure.inputs import INLINE_BYTES, Accepted, Event, InputId, Interrupt, Mode, ToolResult, UserMessage
+from perdure.large_text import LargeTexts, is_large
+from perdure.messages import Message, Outcome
+from perdure.ports import Store, Tail
+from perdure.settings import load_settings, load_temporal_config
+from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
+from perdure.watch import View, WatchEvent, answer_text, is_settled
+
+PATIENCE: Final = timedelta(seconds=60)
+"""How long a call goes on trying while Temporal or the workers are away, unless a client is made with another."""
+
+_RECONNECT_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_PAGE: Final = 1000
+
+Result = TypeVar("Result")
+
+
+class PerdureClient:
+    """Threads: start them, talk to them, read and watch them.
+
+    Example:
+        >>> async with await PerdureClient.connect() as client:
+        ...     print(await client.ask("t1", "What is the weather in Paris?"))
+
+    Args:
+        temporal: a client made by `perdure.connection.connect_temporal`.
+        store: where the conversations are. Only one that `connect` opened is closed with the client.
+        task_queue: where the workers poll.
+        patience: how long a call goes on trying before it raises `Unreachable`.
+    """
+
+    def __init__(
+        self, temporal: Client, store: Store, *, task_queue: str = DEFAULT_TASK_QUEUE, patience: timedelta = PATIENCE
+    ) -> None:
+        self.temporal = temporal
+        self.store = store
+        self._patience = patience
+        self._calls = ThreadCalls(temporal, task_queue, patience)
+        self._texts = LargeTexts(store)
+        self._close: Callable[[], Awaitable[None]] | None = None
+
+    @classmethod
+    async def connect(
+        cls, *, temporal: str | None = None, database_url: str | None = None, task_queue: str | None = None
+    ) -> Self:
+        """Connect to the Temporal address and the database that are given, or else to those of this process's settings.
+
+        Raises:
+            ConfigurationError: if a setting is missing, or one of the two cannot be reached.
+        """
+        put_runtime_on_path()
+        from stores.postgres import PostgresStore  # not at the top: whoever brings a store needs no database driver
+
+        settings = load_settings()
+        config = load_temporal_config()
+        if temporal is not None:
+            config["target_host"] = temporal
+        store = await PostgresStore.connect(database_url or settings.required_database_url())
+        try:
+            client = cls(await connect_temporal(config), store, task_queue=task_queue or settings.task_queue)
+        except BaseException:
+            await store.close()
+            raise
+        client._close = store.close
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what `connect` opened. Safe to repeat."""
+        close, self._close = self._close, None
+        if close:
+            await close()
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        thread_id: str | None = None,
+        *,
+        agent: str | None = None,
+        tenant: str = "default",
+        title: str | None = None,
+    ) -> str:
+        """Start a thread and wait until it is stored; returns its id, a new one if none is given.
+
+        Safe to repeat: a thread that exists stays as it is.
+
+        Raises:
+            UsageError: if no worker knows the agent, or the thread exists with another agent or tenant.
+            Unreachable: if Temporal or the workers did not answer in time.
+        """
+        thread_id = _checked(thread_id or uuid.uuid4().hex)
+        try:
+            thread = await self.store.get_thread(thread_id)
+        except ThreadNotFound:
+            await self._begin(thread_id, ThreadStart(agent=agent, tenant=tenant, title=title))
+            return thread_id
+        if (agent or thread.agent, tenant) != (thread.agent, thread.tenant):
+            raise UsageError(
+                f"The thread {thread_id!r} belongs to the agent {thread.agent!r} and the tenant {thread.tenant!r}; "
+                "start another one."
+            )
+        return thread_id
+
+    async def send(
+        self,
+        thread_id: str,
+        text: str,
+        *,
+        id: str | None = None,
+        mode: Mode = "interrupt",
+        metadata: dict[str, Any] | None = None,
+    ) -> Accepted:
+        """Send words to a thread, which is started or woken if need be, and wait until it has taken them.
+
+        Safe to repeat with the same `id`: the thread answers once.
+
+        Returns:
+            The id of the message and what became of it; `duplicate` and `conflict` changed nothing.
+
+        Raises:
+            UsageError: if the text is empty or above 10 MB, or the thread refuses it.
+            Unreachable: if Temporal or the workers did not answer in time. Then it may have arrived or not.
+        """
+        message = await self._user_message(thread_id, text, id, mode, metadata)
+        return await self._calls.update_with_start(thread_id, "send", message, Accepted)
+
+    async def post(
+        self,
+        thread_id: str,
+        text: str,
+        *,
+        id: str | None = None,
+        mode: Mode = "interrupt",
+        metadata: dict[str, Any] | None = None,
+    ) -> str:
+        """Send words without waiting for the thread: no worker need be up. Safe to repeat with the same `id`.
+
+        Returns:
+            The id that the message will have.
+        """
+        message = await self._user_message(thread_id, text, id, mode, metadata)
+        await self._calls.signal_with_start(thread_id, "user_message", message)
+        return ids.input_message_id(thread_id, message.id)
+
+    async def interrupt(self, thread_id: str, reason: str | None = None) -> None:
+        """Stop what the thread is doing, without waiting for it. Safe to repeat: an idle thread stays idle."""
+        await self._if_awake(thread_id, lambda: self._calls.signal(thread_id, "interrupt", Interrupt(reason=reason)))
+
+    async def stop(self, thread_id: str) -> Stopped:
+        """Stop what the thread is doing and wait until the turn is settled. Safe to repeat.
+
+        Returns:
+            The turn that was stopped, 0 if none was under way.
+        """
+        stopped = await self._if_awake(thread_id, lambda: self._calls.update(thread_id, "stop", Stopped))
+        return stopped or Stopped()
+
+    async def tool_result(self, thread_id: str, call_id: str, content: str, *, outcome: Outcome = "ok") -> None:
+        """Give the result of an open call. Safe to repeat: a call takes one result, later ones are dropped."""
+        await self.store.get_thread(thread_id)
+        inline, blob, _ = await self._texts.put(thread_id, content)
+        size_bytes = len(content.encode("utf-8", "surrogatepass"))
+        result = ToolResult(call_id=call_id, content=inline, outcome=outcome, blob=blob, size_bytes=size_bytes)
+        await self._calls.signal_with_start(thread_id, "tool_result", result)
+
+    async def event(self, thread_id: str, call_id: str, content: str, *, id: str, final: bool = False) -> None:
+        """Bring an event of the subscription that the call `call_id` opened. Safe to repeat with the same `id`."""
+        await self.store.get_thread(thread_id)
+        inline, blob, sha256 = await self._texts.put(thread_id, content)
+        event = Event(id=_checked(id), call_id=call_id, content=inline, blob=blob, sha256=sha256, final=final)
+        await self._calls.signal_with_start(thread_id, "event", event)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    async def status(self, thread_id: str) -> ThreadStatus:
+        """What the thread is doing. One that hibernates is not woken for the answer.
+
+        Raises:
+            ThreadNotFound: if there is no such thread.
+            Unreachable: if its workflow runs and no worker answers for it.
+        """
+        try:
+            return await self._calls.query(thread_id, "status", ThreadStatus)
+        except NoRunningWorkflow:
+            return _stored_status(await self.store.load_tail(thread_id))
+
+    async def open_calls(self, thread_id: str) -> tuple[CallStatus, ...]:
+        """The tool calls that wait for a result. Raises as `status` does."""
+        return (await self.status(thread_id)).open_calls
+
+    async def history(self, thread_id: str) -> list[Message]:
+        """The conversation, oldest message first, with large texts in full. Raises ThreadNotFound."""
+        path = await self.store.load_history_with_ancestors(thread_id)
+        return [await self._texts.message(thread_id, message) for message in path.messages]
+
+    async def watch(self, thread_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
+        """What happens in a thread from now on, without end: a snapshot first, then one change after the other.
+
+        Any number of readers may watch; nothing of it goes through Temporal. With `after`, the sequence number of
+        the last event that was seen, there is no snapshot and the changes go on from there. A database that is away
+        is waited for, and no change is left out or told twice. `perdure.watch.View` folds the events.
+
+        Raises:
+            ThreadNotFound: if there is no such thread.
+            StoreUnavailable: if the database cannot be reached at the start.
+        """
+        if after is None:
+            snapshot = await self._texts.snapshot(await self.store.snapshot(thread_id))
+            yield snapshot
+            after = snapshot.seq
+        failures = 0
+        while True:
+            try:
+                async with aclosing(self.store.listen(thread_id)) as hints:
+                    async for _ in hints:
+                        more = True
+                        while more:
+                            changes = await self.store.read_changes(thread_id, after, _PAGE)
+                            more = len(changes) == _PAGE
+                            failures = 0
+                            for change in changes:
+                                yield await self._texts.change(thread_id, change)
+                                after = change.seq
+            except StoreUnavailable:
+                # Rows are the truth, and `after` says which of them were told: going on is only a matter of time.
+                await asyncio.sleep(_RECONNECT_S[min(failures, len(_RECONNECT_S) - 1)])
+                failures += 1
+
+    async def wait_settled(self, thread_id: str, message_id: str | None = None) -> Message:
+        """Wait until a turn has ended; returns its assistant message, complete or not.
+
+        Args:
+            thread_id: the thread.
+            message_id: the user message that the turn answers; without it, the last turn of the thread.
+        """
+        async with aclosing(self.watch(thread_id)) as events:
+            view = View()
+            async for event in events:
+                view.apply(event)
+                answer = view.answer(message_id) if message_id else view.head
+                if answer and is_settled(answer):
+                    return answer
+        raise AssertionError("bug: a watch ended by itself")
+
+    async def ask(self, thread_id: str, text: str, *, id: str | None = None, mode: Mode = "interrupt") -> str:
+        """Send words and wait for the answer; returns its text after the last tool result.
+
+        Raises:
+            TurnFailed: if the turn ended incomplete.
+            UsageError: if the words were not taken.
+        """
+        accepted = await self.send(thread_id, text, id=id, mode=mode)
+        if accepted.disposition in ("rejected", "conflict"):
+            raise UsageError(accepted.detail or f"The message was not taken: {accepted.disposition}.")
+        answer = await self.wait_settled(thread_id, accepted.message_id)
+        if answer.status.state == "incomplete":
+            raise TurnFailed(answer.status.detail or f"The turn ended early: {answer.status.reason}.", answer.status)
+        return answer_text(answer)
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    async def _user_message(
+        self, thread_id: str, text: str, id: str | None, mode: Mode, metadata: dict[str, Any] | None
+    ) -> UserMessage:
+        _checked(thread_id)
+        if not text.strip():
+            raise UsageError("The message is empty; write something.")
+        if metadata is not None and len(dumps(metadata)) > INLINE_BYTES:
+            raise UsageError(f"The metadata is above {INLINE_BYTES:,} bytes of JSON; put it into the text.")
+        if is_large(text):
+            await self._ensure_stored(thread_id)
+        inline, blob, sha256 = await self._texts.put(thread_id, text)
+        return UserMessage(
+            id=_checked(id or uuid.uuid4().hex), text=inline, mode=mode, blob=blob, sha256=sha256, metadata=metadata
+        )
+
+    async def _ensure_stored(self, thread_id: str) -> None:
+        """Begin a new thread before its first words: their blob needs a thread to belong to."""
+        try:
+            await self.store.get_thread(thread_id)
+        except ThreadNotFound:
+            await self._begin(thread_id, ThreadStart())
+
+    async def _begin(self, thread_id: str, start: ThreadStart) -> None:
+        await self._calls.start(thread_id, start)
+        # The workflow loads the thread, which stores it, before it answers anything; only while the database is away
+        # can it answer earlier, and then it does not know its agent yet.
+        while True:
+            status = await self._calls.query(thread_id, "status", ThreadStatus)
+            if status.agent:
+                return
+            await asyncio.sleep(_RECONNECT_S[-1])
+
+    async def _if_awake(self, thread_id: str, call: Callable[[], Awaitable[Result]]) -> Result | None:
+        """Call a thread unless it sleeps: then it has nothing to stop. Raises ThreadNotFound."""
+        try:
+            return await call()
+        except NoRunningWorkflow:
+            await self.store.get_thread(thread_id)
+            return None
+
+
+_id = TypeAdapter[str](InputId)
+
+
+def _checked(id: str) -> str:
+    try:
+        return _id.validate_python(id)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise UsageError(f"{clip(id, PREVIEW_CHARS)!r} cannot be an id: {reason}.") from error
+
+
+def _stored_status(tail: Tail) -> ThreadStatus:
+    """The status of a thread whose workflow does not run."""
+    thread, message = tail.thread, tail.message
+    stopped_midway = message is not None and not is_settled(message)
+    return ThreadStatus(
+        thread_id=thread.thread_id,
+        agent=thread.agent,
+        state="closed" if thread.closed_at else "idle",
+        turn=thread.turn,
+        step=tail.step,
+        head_id=thread.head_id,
+        last=message.status if message else None,
+        open_calls=tuple(
+            CallStatus(
+                call_id=call.call_id,
+                tool=call.tool,
+                preview=clip(call.arguments, PREVIEW_CHARS),
+                state="settled" if call.result else "waiting",
+            )
+            for call in tail.calls
+        ),
+        usage=thread.usage,
+        problems=("Its workflow ended in the middle of a turn; the next message takes it up.",)
+        if stopped_midway
+        else (),
+    )

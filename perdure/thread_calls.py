@@ -1,0 +1,205 @@
+"""Signals, updates and queries to the workflows of threads: the Temporal half of the client.
+
+Owns what can go wrong on the way. Whatever is sent carries an id by which the thread knows it again, so a call whose
+reply was lost is simply made again: while Temporal is away, while the thread continues as new, and while too many
+updates are in flight. What the thread itself refuses is not tried again.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import QueryRejectCondition, WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.contract import WORKFLOW_TYPE, ThreadStart
+from perdure.errors import PerdureError, Unreachable, UsageError
+from perdure.ids import workflow_id
+from perdure.policy import WORKFLOW_TASK_TIMEOUT, ErrorType
+
+Result = TypeVar("Result")
+
+_PAUSE: Final = timedelta(seconds=0.2)
+_PASSING: Final = frozenset(
+    {RPCStatusCode.UNAVAILABLE, RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED, RPCStatusCode.INTERNAL}
+)
+_TIMED_OUT: Final = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
+_UPDATE_OF_ENDED_RUN: Final = "AcceptedUpdateCompletedWorkflow"
+
+
+class NoRunningWorkflow(PerdureError):
+    """The thread has no running workflow: it hibernates, or it was never started."""
+
+
+class ThreadCalls:
+    """Calls to thread workflows by thread id.
+
+    Args:
+        temporal: a client whose data converter is `perdure.converter.data_converter`.
+        task_queue: where workers poll, for workflows that a call starts.
+        patience: how long a call goes on trying before it raises `Unreachable`.
+    """
+
+    def __init__(self, temporal: Client, task_queue: str, patience: timedelta) -> None:
+        self._temporal = temporal
+        self._task_queue = task_queue
+        self._patience = patience
+
+    async def start(self, thread_id: str, start: ThreadStart) -> None:
+        """Start the workflow if none runs. Safe to repeat."""
+        await self._try(thread_id, lambda left: self._start(thread_id, start, rpc_timeout=left))
+
+    async def signal_with_start(self, thread_id: str, signal: str, content: object) -> None:
+        """Send a signal; a thread that hibernates wakes for it, one that is new begins."""
+        options = {"start_signal": signal, "start_signal_args": [content]}
+        await self._try(thread_id, lambda left: self._start(thread_id, ThreadStart(), rpc_timeout=left, **options))
+
+    async def signal(self, thread_id: str, signal: str, content: object) -> None:
+        """Send a signal to a running workflow. Raises NoRunningWorkflow."""
+        await self._try(thread_id, lambda left: self._handle(thread_id).signal(signal, content, rpc_timeout=left))
+
+    async def update_with_start(self, thread_id: str, update: str, content: object, answer: type[Result]) -> Result:
+        """Send an update and wait for its answer; a thread that hibernates wakes for it, one that is new begins."""
+        # One id for all tries, so that Temporal itself leaves out repeats within a run; a second call with the same
+        # message is another update, which the thread then judges: duplicate or conflict.
+        update_id = uuid.uuid4().hex
+
+        async def call(left: timedelta) -> Result:
+            operation = WithStartWorkflowOperation[Any, Any](
+                WORKFLOW_TYPE,
+                ThreadStart(),
+                id=workflow_id(thread_id),
+                task_queue=self._task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                task_timeout=WORKFLOW_TASK_TIMEOUT,
+            )
+            try:
+                result: Result = await self._temporal.execute_update_with_start_workflow(
+                    update,
+                    content,
+                    start_workflow_operation=operation,
+                    id=update_id,
+                    result_type=answer,
+                    rpc_timeout=left,
+                )
+            except BaseException:
+                # The SDK keeps the failure of the start in a future of its own and complains if nobody looks at it.
+                await asyncio.gather(operation.workflow_handle(), return_exceptions=True)
+                raise
+            return result
+
+        return await self._try(thread_id, call)
+
+    async def update(self, thread_id: str, update: str, answer: type[Result]) -> Result:
+        """Send an update without an argument to a running workflow. Raises NoRunningWorkflow."""
+        update_id = uuid.uuid4().hex
+
+        async def call(left: timedelta) -> Result:
+            result: Result = await self._handle(thread_id).execute_update(
+                update, id=update_id, result_type=answer, rpc_timeout=left
+            )
+            return result
+
+        return await self._try(thread_id, call)
+
+    async def query(self, thread_id: str, query: str, answer: type[Result]) -> Result:
+        """Ask a running workflow. Raises NoRunningWorkflow; a finished one is not replayed for an answer."""
+
+        async def call(left: timedelta) -> Result:
+            result: Result = await self._handle(thread_id).query(
+                query, result_type=answer, reject_condition=QueryRejectCondition.NOT_OPEN, rpc_timeout=left
+            )
+            return result
+
+        return await self._try(thread_id, call)
+
+    def _handle(self, thread_id: str) -> WorkflowHandle[Any, Any]:
+        return self._temporal.get_workflow_handle(workflow_id(thread_id))
+
+    async def _start(self, thread_id: str, start: ThreadStart, **options: Any) -> None:
+        await self._temporal.start_workflow(
+            WORKFLOW_TYPE,
+            start,
+            id=workflow_id(thread_id),
+            task_queue=self._task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            task_timeout=WORKFLOW_TASK_TIMEOUT,
+            **options,
+        )
+
+    async def _try(self, thread_id: str, call: Callable[[timedelta], Awaitable[Result]]) -> Result:
+        """Make a call until it is answered, refused, or patience ends."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._patience.total_seconds()
+        while True:
+            left_s = deadline - clock()
+            try:
+                return await call(timedelta(seconds=max(left_s, 0.1)))
+            except (RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+                if not _is_passing(error) or clock() + _PAUSE.total_seconds() >= deadline:
+                    raise self._explained(error) from error
+                if isinstance(error, WorkflowUpdateFailedError):
+                    await self._raise_if_failed(thread_id)
+            except WorkflowQueryRejectedError as error:
+                await self._raise_if_failed(thread_id)
+                raise NoRunningWorkflow(str(error)) from error
+            except WorkflowQueryFailedError as error:
+                raise PerdureError(f"The thread could not answer: {error}") from error
+            await asyncio.sleep(_PAUSE.total_seconds())
+
+    async def _raise_if_failed(self, thread_id: str) -> None:
+        """A run that failed would fail again for the same input: unknown agent, wrong start. Its own words say why."""
+        handle = self._handle(thread_id)
+        if (await handle.describe()).status is not WorkflowExecutionStatus.FAILED:
+            return
+        try:
+            await handle.result()
+        except WorkflowFailureError as error:
+            raise _refusal(error.__cause__) from error
+
+    def _explained(self, error: Exception) -> Exception:
+        cause = error.__cause__
+        if isinstance(error, WorkflowUpdateFailedError):
+            return _refusal(cause)
+        if isinstance(cause, asyncio.CancelledError):
+            # The SDK turns the cancellation of our own task into an error; it must reach whoever cancelled.
+            return asyncio.CancelledError()  # type: ignore[return-value]
+        status = error.status if isinstance(error, RPCError) else RPCStatusCode.DEADLINE_EXCEEDED
+        if status in _TIMED_OUT:
+            return Unreachable(
+                f"No worker answered within {self._patience.total_seconds():g} s. Is one running on the task queue "
+                f"{self._task_queue!r}? Start it with `perdure worker`; what was sent may be sent again."
+            )
+        if status is RPCStatusCode.NOT_FOUND:
+            return NoRunningWorkflow(str(error))
+        if status is RPCStatusCode.INVALID_ARGUMENT:
+            return UsageError(f"Temporal refused the request: {error}")
+        address = self._temporal.service_client.config.target_host
+        return Unreachable(f"Temporal at {address} cannot be used now ({error}). What was sent may be sent again.")
+
+
+def _is_passing(error: Exception) -> bool:
+    if isinstance(error, RPCError):
+        return error.status in _PASSING
+    # The run ended, by continuing as new or hibernating, between taking the update and answering it.
+    return isinstance(error.__cause__, ApplicationError) and error.__cause__.type == _UPDATE_OF_ENDED_RUN
+
+
+def _refusal(cause: BaseException | None) -> PerdureError:
+    if not isinstance(cause, ApplicationError):
+        return PerdureError(f"The thread failed: {cause}")
+    return UsageError(cause.message) if cause.type == ErrorType.USAGE else PerdureError(cause.message)
