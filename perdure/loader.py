@@ -61,6 +61,7 @@ def _call(target: str, factory: object) -> object:
 
 
 def _as_agents(target: str, found: object) -> Agents:
+    kind = type(found).__name__
     if isinstance(found, Agents):
         return found
     if isinstance(found, Agent):
@@ -68,7 +69,7 @@ def _as_agents(target: str, found: object) -> Agents:
     members = [*cast("Sequence[object]", found)] if isinstance(found, Sequence) and not isinstance(found, str) else []
     agents = [member for member in members if isinstance(member, Agent)]
     if not agents or len(agents) != len(members):
-        raise UsageError(f"{target!r} is of type {type(found).__name__}, not an Agent or a list of them.")
+        raise UsageError(f"{target!r} is of type {kind}, not an Agent or a list of them.")
     return Agents(agents)
 
 

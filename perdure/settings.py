@@ -7,6 +7,7 @@ folder, so that every command finds it without being told.
 import os
 from pathlib import Path
 from typing import Any, Final, Literal, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -90,38 +91,63 @@ class RunningStack(BaseModel):
         return data_dir / "dev.json"
 
 
-def load_settings(data_dir: Path = DATA_DIR, **values: Any) -> Settings:
-    """The settings of this process; `values` win over the environment.
+def load_environment(**values: Any) -> Settings:
+    """What the environment says, with `values` before it.
 
     Raises:
         ConfigurationError: if one does not fit; it names the variable.
     """
     try:
-        settings = Settings(**values)
+        return Settings(**values)
     except ValidationError as error:
         raise ConfigurationError(f"Wrong setting: {_first(error)}.") from error
+
+
+def load_settings(data_dir: Path = DATA_DIR, **values: Any) -> Settings:
+    """The settings of this process: `values`, the environment, and for the database this folder's stack.
+
+    Raises:
+        ConfigurationError: if one does not fit.
+    """
+    settings = load_environment(**values)
     if settings.database_url is None and (stack := RunningStack.read(data_dir)) is not None:
         return settings.model_copy(update={"database_url": stack.database_url})
     return settings
 
 
-def load_temporal_config(data_dir: Path = DATA_DIR) -> ClientConnectConfig:
-    """How to reach Temporal, with `target_host` always given.
+def load_temporal_environment() -> ClientConnectConfig:
+    """What TEMPORAL_ADDRESS, TEMPORAL_PROFILE and their like, and Temporal's configuration file say.
 
-    TEMPORAL_ADDRESS and its like or Temporal's configuration file; else this folder's stack; else the default port.
+    Raises:
+        ConfigurationError: if the file or the profile is wrong.
+    """
+    try:
+        return ClientConfig.load_client_connect_config()
+    except Exception as error:  # the SDK's ConfigError is private to it, and an unreadable file is an OSError
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"Temporal's client configuration is wrong: {reason}.") from error
+
+
+def load_temporal_config(data_dir: Path = DATA_DIR) -> ClientConnectConfig:
+    """How to reach Temporal, with `target_host` always given: the environment, this folder's stack, the default port.
 
     Raises:
         ConfigurationError: if the configuration file or the profile is wrong.
     """
-    try:
-        config = ClientConfig.load_client_connect_config()
-    except Exception as error:  # the SDK's ConfigError is private to it, and a missing file is an OSError
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(f"Temporal's client configuration is wrong: {reason}.") from error
+    config = load_temporal_environment()
     if "target_host" not in config:
         stack = RunningStack.read(data_dir)
         config["target_host"] = stack.temporal_address if stack else DEFAULT_TEMPORAL_ADDRESS
     return config
+
+
+def without_password(url: str) -> str:
+    """A database URL that may be shown: its password, in the address or among the parameters, is left out."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    query = urlencode([pair for pair in parse_qsl(parts.query) if "password" not in pair[0].lower()], safe="/")
+    # Not `geturl`, which drops the slashes of an empty address.
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}{query and '?'}{query}"
 
 
 def _first(error: ValidationError) -> str:

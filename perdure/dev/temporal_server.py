@@ -40,8 +40,7 @@ _FILE_FLAGS: Final = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", 
 class TemporalServer:
     """A dev server, ready when `async with` (or `start`) returns and gone when it ends.
 
-    Without a file it forgets everything when it stops. `start` after `stop` or `kill` comes back at the same ports,
-    with all workflows if there is a file.
+    `start` after `stop` or `kill` comes back at the same ports, with all workflows if there is a file.
 
     Example:
         >>> async with TemporalServer() as server:
@@ -55,15 +54,28 @@ class TemporalServer:
         ui: bool = False,
         port: int | None = None,
         ui_port: int | None = None,
+        namespace: str | None = None,
         search_attributes: Iterable[SearchAttributeKey[Any]] = SEARCH_ATTRIBUTES,
         log_file: Path | None = None,
         dynamic_config: Iterable[str] = (),
     ) -> None:
-        """Describe the server; a `port` of None is any free one, a given one must be free."""
+        """Describe the server.
+
+        Args:
+            db_file: where it keeps its data; without one it forgets everything when it stops.
+            ui: serve the Temporal UI too.
+            port: a port that must be free; None is any free one.
+            ui_port: the same for the UI.
+            namespace: a namespace beside `default`.
+            search_attributes: those to register.
+            log_file: where its output goes; without one it is shown only if the server does not start.
+            dynamic_config: further settings of the server, each `key=value`.
+        """
         self._db_file = db_file
         self._ui = ui
         self._fixed_port = port
         self._fixed_ui_port = ui_port
+        self._namespace = namespace
         self._search_attributes = tuple(search_attributes)
         self._log_file = log_file
         self._dynamic_config = tuple(dynamic_config)
@@ -165,6 +177,8 @@ class TemporalServer:
             command += ["--db-filename", self._db_file, *_FILE_FLAGS]
         for key in self._search_attributes:
             command += ["--search-attribute", f"{key.name}={key.indexed_value_type.name.capitalize()}"]
+        if self._namespace is not None:
+            command += ["--namespace", self._namespace]
         for value in self._dynamic_config:
             command += ["--dynamic-config-value", value]
         return command

@@ -1,0 +1,1 @@
+"""The demo: agents that need no key."""

@@ -1,0 +1,85 @@
+"""What `perdure dev` does: the servers, a worker that is started again when it dies, and an end in order."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from perdure.dev.stack import Stack, dev_stack
+from perdure.dev.worker_process import WorkerProcess, describe_end, keep_running
+from perdure.errors import ConfigurationError
+from perdure.settings import load_environment, without_password
+
+_console = Console(stderr=False, highlight=False, soft_wrap=True)
+
+
+def run(target: str, data_dir: Path, *, port: int | None = None, ui_port: int | None = None) -> int:
+    """Run until Ctrl-C or SIGTERM; returns the exit code. A second signal ends it without waiting."""
+    return asyncio.run(_until_signal(target, data_dir, port, ui_port))
+
+
+async def _until_signal(target: str, data_dir: Path, port: int | None, ui_port: int | None) -> int:
+    work = asyncio.ensure_future(_run(target, data_dir, port, ui_port))
+
+    def on_signal(number: int) -> None:
+        if work.cancelling():
+            os._exit(128 + number)  # on Linux the children go with us
+        _console.print("Stopping; once more to end at once.")
+        work.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        _console.print("Stopped.")
+        return 0
+
+
+async def _run(target: str, data_dir: Path, port: int | None, ui_port: int | None) -> int:
+    settings = load_environment()
+    async with dev_stack(settings, data_dir, port=port, ui_port=ui_port) as stack:
+        worker = WorkerProcess(
+            target,
+            database_url=stack.database_url,
+            temporal_address=stack.temporal_address,
+            task_queue=settings.task_queue,
+        )
+        await worker.start()
+        try:
+            return await _watch(stack, worker, target)
+        finally:
+            await worker.stop()
+
+
+async def _watch(stack: Stack, worker: WorkerProcess, target: str) -> int:
+    watching = {asyncio.create_task(keep_running(worker, _console.print), name="worker")}
+    if stack.temporal_server is not None:
+        watching.add(asyncio.create_task(stack.temporal_server.wait(), name="Temporal"))
+    greeting = asyncio.create_task(_greet(stack, worker, target))
+    try:
+        done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (*watching, greeting):
+            task.cancel()
+    ended = done.pop()
+    if ended.get_name() == "worker":
+        return ended.result()
+    raise ConfigurationError(f"The Temporal dev server {describe_end(ended.result())}; see temporal.log.")
+
+
+async def _greet(stack: Stack, worker: WorkerProcess, target: str) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_row("Temporal", stack.temporal_address)
+    if stack.ui_url:
+        table.add_row("Temporal UI", stack.ui_url)
+    table.add_row("PostgreSQL", without_password(stack.database_url))
+    _console.print(table)
+    try:
+        await worker.ready(stack.client)
+    except ConfigurationError:
+        return  # what ended it is reported by the one who waits for it
+    _console.print(f"A worker serves {target}. Talk to it: perdure chat hello")
