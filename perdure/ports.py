@@ -4,7 +4,7 @@ Every method raises `StoreUnavailable` when the database cannot be reached and n
 empty one. Every write may be repeated.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -17,7 +17,10 @@ ThreadKind = Literal["root", "child", "event"]
 
 
 class ThreadRecord(Wire):
-    """A thread. `version` counts its applied batches, `seq` its changes, `turn` its turns so far."""
+    """A thread. `version` counts its applied batches, `seq` its changes, `turn` its turns so far.
+
+    Until it has a head its path is what it inherits: up to part `spawn_parts` of the message `spawn_message_id`.
+    """
 
     thread_id: str
     agent: str
@@ -199,8 +202,13 @@ class ConversationStore(Protocol):
         """
         ...
 
-    async def append_chunks(self, thread_id: str, turn: int, step: int, attempt: int, chunks: list[Chunk]) -> None:
-        """Add to the turn buffer; opens the step if need be. Raises StepSealed as `begin_step` does."""
+    async def append_chunks(
+        self, thread_id: str, turn: int, step: int, attempt: int, chunks: list[Chunk], first: int | None = None
+    ) -> None:
+        """Add to the turn buffer; opens the step if need be. Raises StepSealed as `begin_step` does, or if it is done.
+
+        Safe to repeat only with `first`: how many chunks this attempt had appended before these.
+        """
         ...
 
     async def finish_step(
@@ -224,8 +232,11 @@ class ConversationStore(Protocol):
         """What happened after the sequence number `after`, in order. Chunks of committed steps are gone."""
         ...
 
-    def listen(self, thread_id: str) -> AsyncIterator[None]:
-        """Yields when the thread may have changed, at least once at the start and after a lost connection."""
+    def listen(self, thread_id: str) -> AsyncGenerator[None]:
+        """Yields when the thread may have changed, at least once at the start and after a lost connection.
+
+        A generator, so that a reader who leaves can close it at once.
+        """
         ...
 
     async def put_blob(self, thread_id: str, data: bytes, media_type: str = "text/plain") -> str:

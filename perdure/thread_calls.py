@@ -88,7 +88,7 @@ class ThreadCalls:
                 task_timeout=WORKFLOW_TASK_TIMEOUT,
             )
             try:
-                result: Result = await self._temporal.execute_update_with_start_workflow(
+                result: Result = await self._temporal.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]  # the SDK's `args` has no type
                     update,
                     content,
                     start_workflow_operation=operation,
@@ -109,7 +109,7 @@ class ThreadCalls:
         update_id = uuid.uuid4().hex
 
         async def call(left: timedelta) -> Result:
-            result: Result = await self._handle(thread_id).execute_update(
+            result: Result = await self._handle(thread_id).execute_update(  # pyright: ignore[reportUnknownMemberType]  # as above
                 update, id=update_id, result_type=answer, rpc_timeout=left
             )
             return result
