@@ -55,6 +55,10 @@ class TurnBuffer:
         joined = (self._joined(index) for index in sorted(self._parts))
         return tuple(part for part in joined if not (isinstance(part, TextPart) and not part.text.strip()))
 
+    def chunks(self) -> list[Chunk]:
+        """The same content as one chunk for each part, which replaces whatever a reader had of it."""
+        return [Chunk(index=index, part=self._joined(index)) for index in sorted(self._parts)]
+
     def _joined(self, index: int) -> Part:
         part = self._parts[index]
         tail = "".join(self._deltas[index])

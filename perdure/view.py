@@ -36,6 +36,7 @@ EVENT_TOOL = "receive_event__injected"
 FILE_BYTES = 12 * 1024 * 1024
 """Files of one request, before base64 makes them a third larger: the tightest common limit of a request is 20 MB."""
 
+EVENT_CHARS = 32 * 1024
 ARGUMENT_CHARS = 500
 SUMMARY_HEADING = "Summary of the conversation so far:"
 OPENING = "(The conversation opens here.)"
@@ -210,7 +211,7 @@ class _Builder:
             case _ if message.role == "assistant":
                 self._respond(message, position, part)
             case TextPart():
-                self.say(_resolved(part))
+                self.say(_resolved(part.text, part.blob))
             case FilePart():
                 self._file(message, position, part)
             case _:
@@ -246,7 +247,7 @@ class _Builder:
         self.step = step
         match part:
             case TextPart():
-                if (text := _resolved(part)).strip():
+                if (text := _resolved(part.text, part.blob)).strip():
                     self.response.append(ModelText(clean(text), part.provider))
             case ReasoningPart():
                 # With a character that cannot be sent it could not be byte-equal, so it stays out.
@@ -285,9 +286,11 @@ class _Builder:
             call_id, EVENT_TOOL, dumps(_clean_value({"call_id": part.origin_call_id, "event_id": part.event_id}))
         )
         self.response.append(call)
-        note = "\n\n[Cut off here; the whole event is larger.]" if part.blob else ""
-        content = part.content if part.content.strip() else "(empty event)"
-        result = ToolResultPart(call_id=call_id, content=content + note)
+        content = _resolved(part.content, part.blob)
+        if len(content) > EVENT_CHARS:
+            size = len(clean(content).encode("utf-8"))
+            content = f"{content[:EVENT_CHARS]}\n\n[Cut off here; the whole event has {size} bytes.]"
+        result = ToolResultPart(call_id=call_id, content=content if content.strip() else "(empty event)")
         self.calls.append(_OpenCall(call_id, call, None, True, result))
         self._close()
 
@@ -373,10 +376,10 @@ def _answered(call: _OpenCall) -> Result:
     return Result(call.call.call_id, call.call.tool, text, outcome)
 
 
-def _resolved(part: TextPart) -> str:
-    if part.blob is not None and not part.text:
-        raise ValueError(f"bug: the text in blob {part.blob} was not loaded before the view was built")
-    return part.text
+def _resolved(text: str, blob: str | None) -> str:
+    if blob is not None and not text:
+        raise ValueError(f"bug: the text in blob {blob} was not loaded before the view was built")
+    return text
 
 
 def _file_note(part: FilePart, why: str) -> str:

@@ -1,0 +1,131 @@
+"""The tool calls of an answer: which of them may be carried out, and what the workflow needs to know of each.
+
+A call that must not run keeps its place with an `error`, a sentence for the model, which then gets another round.
+Nothing is guessed: arguments that were cut off are not completed, unknown names are not matched to known ones.
+"""
+
+from perdure.agent import Agent
+from perdure.codec import clip, dumps, loads_object
+from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
+from perdure.messages import Part, ReasoningPart, TextPart, ToolCallPart
+from perdure.ports import Path, StepOutcome
+from perdure.turn_buffer import trim_reasoning
+
+CUT_OFF = "The answer was cut off by the output limit in the middle of this call, so it was not run."
+CUT_OFF_AGAIN = "The answer was cut off by the output limit in the middle of a call, twice in a row."
+_SHORTER = "Make the call shorter, for instance by splitting it up."
+
+
+def judge(
+    parts: tuple[Part, ...], outcome: StepOutcome, agent: Agent, path: Path
+) -> tuple[tuple[Part, ...], StepOutcome]:
+    """Mark the calls that must not run, and say how the step ends.
+
+    A first cut-off gives the model one more round. A second one in a row ends the turn as `length`, since with the
+    same limit it would only go on like that (case B31); its calls are left out, as are those of a filtered answer:
+    a turn ends on words.
+    """
+    if not any(isinstance(part, ToolCallPart) for part in parts):
+        return parts, outcome
+    if outcome.finish == "content_filter":
+        return _without_calls(parts), outcome
+    cut = outcome.finish == "length" or _used_up(outcome, agent)
+    judged = _judge_each(parts, agent, cut)
+    cut_call = any(isinstance(part, ToolCallPart) and _was_cut(part) for part in judged)
+    if cut_call and _cut_before(path):
+        return _without_calls(parts), outcome.with_(finish="length", detail=CUT_OFF_AGAIN)
+    return judged, outcome.with_(finish="tool_calls", detail=CUT_OFF if cut_call else None)
+
+
+def outline(parts: tuple[Part, ...], outcome: StepOutcome, agent: Agent) -> CompleteResult:
+    """What the workflow gets to see of a step that is done."""
+    places = [position for position, part in enumerate(parts) if isinstance(part, ToolCallPart)]
+    calls = [part for part in parts if isinstance(part, ToolCallPart)]
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    return CompleteResult(
+        parts=len(parts),
+        first_call=places[0] if places else 0,
+        trailing_reasoning=len(parts) - len(trim_reasoning(parts)),
+        calls=tuple(_call_outline(index, call, agent) for index, call in enumerate(calls)),
+        finish="stop" if outcome.finish == "error" else outcome.finish,
+        usage=outcome.usage,
+        model=outcome.model,
+        preview=clip(texts[-1], PREVIEW_CHARS) if texts else "",
+        detail=outcome.detail,
+    )
+
+
+def _judge_each(parts: tuple[Part, ...], agent: Agent, cut: bool) -> tuple[Part, ...]:
+    judged: list[Part] = []
+    index = 0
+    # A trailing thought says nothing about whether the call before it was complete, so it is looked through.
+    last = next((part for part in reversed(parts) if not isinstance(part, ReasoningPart)), None)
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            error = _objection(part, index, agent, cut, is_last=part is last)
+            part = part if error is None else part.with_(error=error)
+            index += 1
+        judged.append(part)
+    return tuple(judged)
+
+
+def _objection(call: ToolCallPart, index: int, agent: Agent, cut: bool, *, is_last: bool) -> str | None:
+    if cut and is_last:
+        return f"{CUT_OFF} {_SHORTER}"
+    try:
+        loads_object(call.arguments)
+    except ValueError as error:
+        if cut:
+            return f"{CUT_OFF} {_SHORTER}"
+        return f"The arguments are not a JSON object ({clip(str(error), 200)}), so the call was not run."
+    tool = agent.tools.get(call.tool)
+    if tool is None:
+        names = ", ".join(agent.tools) or "none"
+        return f"There is no tool {clip(call.tool, 64)!r}. The tools are: {names}."
+    if index >= agent.limits.parallel_calls:
+        return f"At most {agent.limits.parallel_calls} calls are run at once; make this one again later."
+    try:
+        tool.validate(call.arguments)
+    except Exception as error:  # validators of the user's types may raise anything, and the model is told
+        return clip(str(error) or type(error).__name__, 2_000)
+    return None
+
+
+def _without_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    return trim_reasoning(tuple(part for part in parts if not isinstance(part, ToolCallPart)))
+
+
+def _used_up(outcome: StepOutcome, agent: Agent) -> bool:
+    """Some providers say `tool_calls` although the answer ran into the limit; the count of tokens tells."""
+    limit = agent.settings.get("max_tokens")
+    return isinstance(limit, int) and outcome.usage.output_tokens >= limit
+
+
+def _was_cut(call: ToolCallPart) -> bool:
+    return call.error is not None and call.error.startswith(CUT_OFF)
+
+
+def _cut_before(path: Path) -> bool:
+    """Whether the step before this one was cut off in a call; that step's parts are the last ones of the path."""
+    if not path.messages or path.messages[-1].role != "assistant":
+        return False
+    parts = path.messages[-1].parts
+    step = max((part.step for part in parts), default=0)
+    return any(isinstance(part, ToolCallPart) and part.step == step and _was_cut(part) for part in parts)
+
+
+def _call_outline(index: int, call: ToolCallPart, agent: Agent) -> CallOutline:
+    tool = agent.tools.get(call.tool)
+    outlined = CallOutline(index=index, tool=clip(call.tool, 64), preview=_preview(call), error=call.error)
+    if tool is None:
+        return outlined
+    return outlined.with_(kind=tool.kind, passive=tool.passive, timeout_s=tool.timeout.total_seconds())
+
+
+def _preview(call: ToolCallPart) -> str:
+    """The arguments as a person reads them: `city="Paris", days=2`."""
+    try:
+        arguments = loads_object(call.arguments)
+    except ValueError:
+        return clip(call.arguments, PREVIEW_CHARS)
+    return clip(", ".join(f"{name}={dumps(value)}" for name, value in arguments.items()), PREVIEW_CHARS)

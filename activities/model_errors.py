@@ -1,0 +1,114 @@
+"""What a failed model call becomes: one function from exceptions to Temporal's failures.
+
+Providers' clients do not retry, so this is where it is decided whether a call is tried again, when, and what a person
+reads. The sentence says what happened and what to do; it never holds a key.
+"""
+
+from datetime import timedelta
+
+from pydantic_ai import exceptions as wire
+from temporalio.exceptions import ApplicationError
+
+from perdure.codec import clip
+from perdure.errors import (
+    ConfigurationError,
+    ModelError,
+    StepSealed,
+    StoreError,
+    StoreUnavailable,
+    ThreadNotFound,
+    UsageError,
+)
+from perdure.policy import ErrorType
+
+DETAIL_CHARS = 300
+_RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
+_BUGS = (TypeError, ValueError, LookupError, AttributeError, AssertionError, NotImplementedError, NameError)
+
+
+def failure(error: Exception, model: str) -> ApplicationError:
+    """The failure that Temporal records for an exception of a model call with this model."""
+    match error:
+        case ApplicationError():
+            return error
+        case StepSealed():
+            return ApplicationError(str(error), type=ErrorType.SEALED, non_retryable=True)
+        case StoreUnavailable():
+            return ApplicationError(f"{error} It is tried again.", type=ErrorType.STORE)
+        case ThreadNotFound() | UsageError():
+            return ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True)
+        case StoreError():
+            return ApplicationError(str(error), type=ErrorType.STORE, non_retryable=True)
+        case ConfigurationError():
+            return ApplicationError(str(error), type=ErrorType.CONFIGURATION, non_retryable=True)
+        case wire.UserError():
+            return ApplicationError(_clipped(error), type=ErrorType.CONFIGURATION, non_retryable=True)
+        case _ if isinstance(error, _BUGS):
+            text = f"bug: {type(error).__name__} while asking {model}: {_clipped(error)}"
+            return ApplicationError(text, type=ErrorType.BUG, non_retryable=True)
+        case _:
+            return _model_failure(model_error(error, model))
+
+
+def model_error(error: Exception, model: str) -> ModelError:
+    """What a provider's error means: a sentence, and whether and when another try makes sense."""
+    match error:
+        case ModelError():
+            return error
+        case wire.ModelQuotaExceededError():
+            return _final(
+                error, f"{model}: the account's quota or credit is used up. Top it up or choose another model."
+            )
+        case wire.ModelRateLimitError():
+            return _again(error, f"{model}: the provider's rate limit was reached.")
+        case wire.ModelOverloadedError() | wire.ModelUnavailableError():
+            return _again(error, f"{model}: the provider is overloaded or unavailable.")
+        case wire.ModelServerError():
+            return _again(error, f"{model}: the provider failed.")
+        case wire.ModelConnectionError() | wire.ModelRequestTimeout():
+            return _again(error, f"{model}: the provider cannot be reached or the answer broke off.")
+        case wire.ModelAuthenticationError():
+            # The provider's own text may quote the key, so it is left out.
+            return ModelError(f"{model}: the key was refused. Check it and what it may be used for.", retryable=False)
+        case wire.ModelNotFoundError():
+            return _final(error, f"{model}: the provider has no such model. Check the name.")
+        case wire.ModelContextWindowExceededError():
+            return _final(error, f"{model}: the conversation is too long for this model. Choose one that takes more.")
+        case wire.ModelRequestRejectedError():
+            return _final(error, f"{model}: the provider refused the request.")
+        case wire.ContentFilterError():
+            return _final(error, f"{model}: the provider's content filter stopped the answer.")
+        case wire.ModelHTTPError():
+            return _by_status(error, model)
+        case wire.ModelAPIError() | wire.UnexpectedModelBehavior():
+            return _again(error, f"{model}: the provider answered in a way that cannot be read.")
+        case _:
+            return _again(error, f"{model}: the call failed ({type(error).__name__}).")
+
+
+def _by_status(error: wire.ModelHTTPError, model: str) -> ModelError:
+    sentence = f"{model}: the provider answered with HTTP status {error.status_code}."
+    retryable = error.status_code >= 500 or error.status_code in _RETRYABLE_STATUS
+    return _again(error, sentence) if retryable else _final(error, sentence)
+
+
+def _model_failure(error: ModelError) -> ApplicationError:
+    delay = None if error.retry_after_s is None else timedelta(seconds=error.retry_after_s)
+    return ApplicationError(str(error), type=ErrorType.MODEL, non_retryable=not error.retryable, next_retry_delay=delay)
+
+
+def _again(error: Exception, sentence: str) -> ModelError:
+    retry_after_s = error.retry_after if isinstance(error, wire.ModelAPIError) else None
+    return ModelError(f"{sentence} It is tried again. {_detail(error)}", retryable=True, retry_after_s=retry_after_s)
+
+
+def _final(error: Exception, sentence: str) -> ModelError:
+    return ModelError(f"{sentence} {_detail(error)}", retryable=False)
+
+
+def _detail(error: Exception) -> str:
+    return f"Details: {_clipped(error)}"
+
+
+def _clipped(error: Exception) -> str:
+    return clip(str(error) or type(error).__name__, DETAIL_CHARS)

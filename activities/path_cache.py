@@ -1,0 +1,114 @@
+"""The conversation as `complete` reads it, with what was read before kept in memory.
+
+Kept is the path without its last message, since only the last message of a path still grows: whatever is appended to
+a thread goes to its head or after it. So the next read asks only for what follows. It is never stale, because nothing
+is taken on trust: the store itself says whether the kept end is still on the path (`Path.extends`); if it is not (the
+head moved to another branch, or a summary came in), the store returns the whole path and that replaces what was kept.
+The way from a message up to the root is fixed, each message having one parent, so if the end is on the path, all
+before it is too.
+"""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from perdure.contract import PREVIEW_CHARS
+from perdure.inputs import INLINE_BYTES
+from perdure.large_text import LargeTexts
+from perdure.messages import Message, Part, ToolResultPart
+from perdure.ports import ConversationStore, Path, Summary
+
+MAX_CHARS = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class _Kept:
+    messages: tuple[Message, ...]
+    summary: Summary | None
+    chars: int
+
+
+class PathCache:
+    """Paths of the threads that this worker serves, the least recently used dropped first.
+
+    Args:
+        store: where conversations are.
+        max_chars: how much text may be kept over all threads, roughly.
+    """
+
+    def __init__(self, store: ConversationStore, max_chars: int = MAX_CHARS) -> None:
+        self._store = store
+        self._texts = LargeTexts(store)
+        self._max_chars = max_chars
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._chars = 0
+
+    async def load(self, thread_id: str) -> Path:
+        """The whole path as it is now, texts in blobs included."""
+        kept = self._kept.get(thread_id)
+        path = await self._read(thread_id, kept)
+        self._keep(thread_id, path)
+        return path
+
+    async def _read(self, thread_id: str, kept: _Kept | None) -> Path:
+        if kept is not None:
+            known = kept.messages[-1].id
+            path = await self._store.load_history_with_ancestors(thread_id, known)
+            if path.extends is None:
+                return await self._resolve(thread_id, path)
+            # A branch that cuts the kept message short shares its id but not its parts.
+            if not path.messages or path.messages[0].parent_parts is None:
+                rest = await self._resolve(thread_id, path)
+                return rest.with_(messages=kept.messages + rest.messages, summary=kept.summary, extends=None)
+        return await self._resolve(thread_id, await self._store.load_history_with_ancestors(thread_id))
+
+    async def _resolve(self, thread_id: str, path: Path) -> Path:
+        """Put the texts that are kept in blobs into their parts."""
+        messages = await asyncio.gather(*(self._with_texts(thread_id, message) for message in path.messages))
+        return path.with_(messages=tuple(messages))
+
+    async def _with_texts(self, thread_id: str, message: Message) -> Message:
+        message = await self._texts.message(thread_id, message)
+        if not any(_is_preview(part) for part in message.parts):
+            return message
+        parts = [await self._with_beginning(thread_id, part) for part in message.parts]
+        return message.with_(parts=tuple(parts))
+
+    async def _with_beginning(self, thread_id: str, part: Part) -> Part:
+        """A large result from outside comes as a preview; the model reads as much of it as of any other result."""
+        if not isinstance(part, ToolResultPart) or not part.blob or not _is_preview(part):
+            return part
+        data = await self._store.get_blob(thread_id, part.blob)
+        return part.with_(content=data[:INLINE_BYTES].decode("utf-8", "ignore"), size_bytes=len(data))
+
+    def _keep(self, thread_id: str, path: Path) -> None:
+        self._drop(thread_id)
+        messages = path.messages[:-1]
+        for after in reversed(path.messages):
+            # The end must be whole: one that its successor cuts short would serve a path through all of it wrongly.
+            if not messages or after.parent_parts is None:
+                break
+            messages = messages[:-1]
+        if not messages:
+            return
+        kept = _Kept(messages, path.summary, sum(_chars(message) for message in messages))
+        self._kept[thread_id] = kept
+        self._chars += kept.chars
+        while self._chars > self._max_chars:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, thread_id: str) -> None:
+        kept = self._kept.pop(thread_id, None)
+        if kept is not None:
+            self._chars -= kept.chars
+
+
+def _is_preview(part: Part) -> bool:
+    return isinstance(part, ToolResultPart) and part.blob is not None and len(part.content) <= PREVIEW_CHARS
+
+
+def _chars(message: Message) -> int:
+    # 400 is about what a message and a part weigh without their text.
+    return 400 + sum(
+        400 + sum(len(getattr(part, name, "")) for name in ("text", "content", "arguments")) for part in message.parts
+    )
