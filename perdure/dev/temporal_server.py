@@ -125,8 +125,10 @@ class TemporalServer:
                     raise
 
     async def stop(self) -> None:
-        """Shut down in order. Safe to repeat."""
-        if self._process is not None:
+        """Shut down; in order, which takes a second, if there is a file. Safe to repeat."""
+        if self._db_file is None:
+            await self.kill()  # nothing is to be saved
+        elif self._process is not None:
             await process.stop(self._process, _DOWN, signal.SIGINT)
             self._process = None
 
