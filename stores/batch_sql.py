@@ -1,0 +1,168 @@
+"""A batch as the SQL function `append_messages` takes it.
+
+Bodies are JSON text within JSON, so whatever they hold reaches PostgreSQL as printable ASCII. New messages that
+follow each other are one operation: a storm of inputs is two INSERT statements, however many they are.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from perdure.batch import (
+    AppendMessage,
+    AppendParts,
+    CommitResults,
+    CommitStep,
+    Operation,
+    RemoveSubscription,
+    SetStatus,
+    StageResult,
+    SyncBatch,
+    TrackSubscription,
+)
+from perdure.codec import dumps
+from perdure.errors import StoreError
+from perdure.messages import Part, ToolCallPart, Usage
+from stores.rows import encoded
+
+CoalescedSteps = dict[tuple[int, int], tuple[Part, ...]]
+"""What is left of steps that did not end by themselves, by (turn, step)."""
+
+
+def inputs(batch: SyncBatch) -> dict[str, str | None]:
+    """The digests of the inputs that the batch brings, by their ids, in order."""
+    appended = [operation for operation in batch.operations if isinstance(operation, AppendMessage)]
+    found = {operation.message.input_id: operation.digest for operation in appended if operation.message.input_id}
+    if len(found) < sum(operation.message.input_id is not None for operation in appended):
+        raise StoreError("bug: a batch brings the same input twice")
+    return found
+
+
+def durable_steps(batch: SyncBatch) -> tuple[tuple[int, int], ...]:
+    """What the batch's report says, also when it is asked for again: it follows from the batch alone."""
+    return tuple(
+        (operation.turn, operation.step)
+        for operation in batch.operations
+        if isinstance(operation, CommitStep) and not operation.discard
+    )
+
+
+def operations(batch: SyncBatch, coalesced: CoalescedSteps) -> list[dict[str, Any]]:
+    """The operations in order."""
+    encoded_operations: list[dict[str, Any]] = []
+    for appending, group in groupby(batch.operations, key=lambda operation: isinstance(operation, AppendMessage)):
+        if appending:
+            encoded_operations.append(_messages([op for op in group if isinstance(op, AppendMessage)]))
+        else:
+            encoded_operations.extend(_operation(operation, coalesced) for operation in group)
+    return encoded_operations
+
+
+def calls(parts: Sequence[Part], at_step: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+    """The calls among parts that are to be opened: offset, and index among the calls.
+
+    Without `at_step`, (turn, step), the turn is that of the message and the step that of the part.
+    """
+    turn, step = at_step or (None, None)
+    found = [(at, part) for at, part in enumerate(parts) if isinstance(part, ToolCallPart)]
+    return [
+        {"call_id": part.call_id, "at": at, "turn": turn, "step": part.step if step is None else step, "index": index}
+        for index, (at, part) in enumerate(found)
+        if part.error is None
+    ]
+
+
+def _messages(appended: list[AppendMessage]) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
+    at = 0
+    previous: str | None = None
+    for operation in appended:
+        message = operation.message
+        at += 1
+        messages.append(
+            {
+                "id": message.id,
+                "at": at,
+                # Only the database knows the head that the first of them follows.
+                "on_head": message.parent_id is None and previous is None,
+                "role": message.role,
+                "parent_id": message.parent_id or previous,
+                "parent_parts": message.parent_parts,
+                "turn": message.turn,
+                "state": message.status.state,
+                "reason": message.status.reason,
+                "detail": encoded(message.status.detail),
+                "input_id": message.input_id,
+                "digest": operation.digest,
+                "metadata": encoded(message.metadata),
+            }
+        )
+        for position, part in enumerate(message.parts):
+            at += 1
+            parts.append({"message_id": message.id, "position": position, "at": at, "body": dumps(part)})
+        previous = message.id
+    turn = max(operation.message.turn for operation in appended)
+    return {
+        "kind": "append_messages",
+        "messages": messages,
+        "parts": parts,
+        "count": at,
+        "head_id": previous,
+        "turn": turn,
+    }
+
+
+def _operation(operation: Operation, coalesced: CoalescedSteps) -> dict[str, Any]:
+    match operation:
+        case AppendParts():
+            return {
+                **_place(operation),
+                "parts": [dumps(part) for part in operation.parts],
+                "calls": calls(operation.parts),
+            }
+        case CommitStep():
+            return _commit_step(operation, coalesced.get((operation.turn, operation.step)))
+        case StageResult(result=result):
+            return {"kind": operation.kind, "call_id": result.call_id, "result": dumps(result)}
+        case CommitResults():
+            results = {result.call_id: dumps(result) for result in operation.results}
+            return {**_place(operation), "call_ids": operation.call_ids, "results": results}
+        case SetStatus():
+            return _set_status(operation)
+        case TrackSubscription():
+            return {"kind": operation.kind, "call_id": operation.call_id, "tool": operation.tool}
+        case RemoveSubscription():
+            return {"kind": operation.kind, "call_id": operation.call_id}
+        case AppendMessage():
+            return _messages([operation])
+
+
+def _place(operation: AppendParts | CommitStep | CommitResults) -> dict[str, Any]:
+    return {"kind": operation.kind, "message_id": operation.message_id, "start": operation.start}
+
+
+def _commit_step(operation: CommitStep, parts: tuple[Part, ...] | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        **_place(operation),
+        "turn": operation.turn,
+        "step": operation.step,
+        "discard": operation.discard,
+        "trim_reasoning": operation.trim_reasoning,
+    }
+    return fields if parts is None else {**fields, "parts": [dumps(part) for part in parts]}
+
+
+def _set_status(operation: SetStatus) -> dict[str, Any]:
+    usage = operation.usage or Usage()
+    return {
+        "kind": operation.kind,
+        "message_id": operation.message_id,
+        "state": operation.status.state,
+        "reason": operation.status.reason,
+        "detail": encoded(operation.status.detail),
+        "requests": usage.requests,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+    }

@@ -1,0 +1,207 @@
+"""Between rows and records.
+
+Bodies are the JSON text of `perdure.codec`. Rows come from the driver or, where a statement collects several of
+them, as JSON objects of the same columns.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from perdure.codec import dumps, loads
+from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart, Usage
+from perdure.ports import Change, OpenCall, Path, Step, StepOutcome, Subscription, Summary, Tail, ThreadRecord
+from perdure.turn_buffer import Chunk, TurnBuffer
+
+
+class Columns(Protocol):
+    """A row by the names of its columns."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """The value of a column."""
+        ...
+
+
+_part: TypeAdapter[Part] = TypeAdapter(Part)
+
+
+def encoded(value: object | None) -> str | None:
+    """JSON text, None for None."""
+    return None if value is None else dumps(value)
+
+
+def decoded(text: str | None) -> Any:
+    """The value of a JSON text, None for None."""
+    return None if text is None else loads(text)
+
+
+def to_part(body: str) -> Part:
+    """A part from its body."""
+    return _part.validate_python(loads(body))
+
+
+def to_parts(bodies: Iterable[str]) -> tuple[Part, ...]:
+    """Parts from their bodies."""
+    return tuple(to_part(body) for body in bodies)
+
+
+def to_chunks(bodies: Iterable[str]) -> tuple[Chunk, ...]:
+    """Chunks from their bodies."""
+    return tuple(Chunk.model_validate(loads(body)) for body in bodies)
+
+
+def to_result(body: str | None) -> ToolResultPart | None:
+    """A staged result."""
+    return None if body is None else ToolResultPart.model_validate(loads(body))
+
+
+def to_outcome(body: str | None) -> StepOutcome | None:
+    """The outcome of a done step."""
+    return None if body is None else StepOutcome.model_validate(loads(body))
+
+
+def to_thread(row: Columns) -> ThreadRecord:
+    """A row of `threads`."""
+    return ThreadRecord(
+        thread_id=row["thread_id"],
+        agent=row["agent"],
+        tenant=row["tenant"],
+        kind=row["kind"],
+        title=decoded(row["title"]),
+        parent_thread_id=row["parent_thread_id"],
+        root_thread_id=row["root_thread_id"],
+        spawn_message_id=row["spawn_message_id"],
+        spawn_parts=row["spawn_parts"],
+        head_id=row["head_id"],
+        version=row["version"],
+        seq=row["seq"],
+        turn=row["turn"],
+        usage=Usage(
+            requests=row["requests"],
+            input_tokens=row["input_tokens"],
+            output_tokens=row["output_tokens"],
+            cached_tokens=row["cached_tokens"],
+        ),
+        created_at=row["created_at"],
+        closed_at=row["closed_at"],
+    )
+
+
+def to_message(row: Columns, parts: tuple[Part, ...] = ()) -> Message:
+    """A row of `messages`."""
+    return Message(
+        id=row["id"],
+        thread_id=row["thread_id"],
+        role=row["role"],
+        parent_id=row["parent_id"],
+        parent_parts=row["parent_parts"],
+        turn=row["turn"],
+        status=Status(state=row["state"], reason=row["reason"], detail=decoded(row["detail"])),
+        parts=parts,
+        input_id=row["input_id"],
+        metadata=decoded(row["metadata"]),
+        seq=row["seq"],
+    )
+
+
+def to_call(row: Columns) -> OpenCall:
+    """A row of `calls` with the `body` of its part."""
+    part = to_part(row["body"])
+    if not isinstance(part, ToolCallPart):
+        raise TypeError(f"bug: the open call {row['call_id']} points to a {part.kind} part")
+    return OpenCall(
+        call_id=row["call_id"],
+        message_id=row["message_id"],
+        turn=row["turn"],
+        step=row["step"],
+        index=row["index"],
+        tool=part.tool,
+        arguments=part.arguments,
+        started=row["started"],
+        result=to_result(row["result"]),
+    )
+
+
+def to_step(row: Columns) -> Step:
+    """A row of `steps` with its `chunks`; while it streams its parts are what the chunks give."""
+    outcome = to_outcome(row["outcome"])
+    return Step(
+        turn=row["turn"],
+        step=row["step"],
+        attempt=row["attempt"],
+        state="done" if outcome else "open",
+        parts=to_parts(row["parts"]) if outcome else TurnBuffer(to_chunks(row["chunks"])).parts,
+        outcome=outcome,
+    )
+
+
+def to_path(rows: Sequence[Columns], known: str | None) -> Path:
+    """The rows of the statement `path`, oldest first."""
+    oldest = rows[0]
+    if oldest["id"] is None:  # no message at all, or none after the known one
+        return Path(extends=known if oldest["head_id"] == known else None, seq=oldest["thread_seq"])
+    summary = None
+    if oldest["summary_id"] is not None:
+        summary = Summary(
+            id=oldest["summary_id"],
+            thread_id=oldest["summary_thread_id"],
+            message_id=oldest["id"],
+            parts=oldest["summary_parts"],
+            text=loads(oldest["summary_body"]),
+        )
+        # The summary stands for the message itself, unless parts were added after it.
+        rows = rows if oldest["parts"] else rows[1:]
+    extends = known if summary is None and known is not None and oldest["parent_id"] == known else None
+    return Path(
+        messages=tuple(to_message(row, to_parts(row["parts"])) for row in rows),
+        summary=summary,
+        extends=extends,
+        seq=oldest["thread_seq"],
+    )
+
+
+def to_tail(row: Columns) -> Tail:
+    """The row of the statement `tail`."""
+    message = to_message(loads(row["message"])) if row["message"] else None
+    calls = tuple(to_call(call) for call in decoded(row["calls"]) or ())
+    return Tail(
+        thread=to_thread(row),
+        sync_id=row["sync_id"],
+        message=message,
+        parts=row["parts"],
+        step=calls[-1].step if calls else _next_step(row, message),
+        calls=calls,
+        subscriptions=tuple(to_subscription(subscription) for subscription in decoded(row["subscriptions"]) or ()),
+        processed=tuple((input_id, digest or "") for input_id, digest in decoded(row["processed"]) or ()),
+    )
+
+
+def _next_step(row: Columns, message: Message | None) -> int:
+    # A step that was discarded or sealed leaves no part, one that was flushed without a turn buffer no mark.
+    if message is None or message.role != "assistant":
+        return 0
+    marked = row["done_step"] + 1 if row["done_turn"] == message.turn else 0
+    return max(marked, to_part(row["last_part"]).step + 1 if row["last_part"] else 0)
+
+
+def to_subscription(row: Columns) -> Subscription:
+    """A row of `subscriptions`."""
+    return Subscription(call_id=row["call_id"], tool=row["tool"])
+
+
+def to_change(row: Columns) -> Change:
+    """A row of the statement `changes`."""
+    seq, body = row["seq"], row["body"]
+    match row["kind"]:
+        case "message":
+            return Change(seq=seq, message=to_message(loads(body)))
+        case "part":
+            return Change(seq=seq, message_id=row["message_id"], position=row["position"], part=to_part(body))
+        case "call":
+            return Change(seq=seq, call=to_call(loads(body)))
+        case "attempt":
+            return Change(seq=seq, turn=row["turn"], step=row["step"], attempt=row["attempt"], new_attempt=True)
+        case _:
+            chunk = Chunk.model_validate(loads(body))
+            return Change(seq=seq, turn=row["turn"], step=row["step"], attempt=row["attempt"], chunk=chunk)
