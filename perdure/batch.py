@@ -26,7 +26,7 @@ class AppendMessage(Wire):
 
 
 class AppendParts(Wire):
-    """Parts whose content is in the batch, placed from position `start` of the message."""
+    """Parts whose content is in the batch, placed from position `start`, the end of the message. Calls are open."""
 
     kind: Literal["append_parts"] = "append_parts"
     message_id: str
