@@ -63,7 +63,12 @@ class PerdureClient:
 
     @classmethod
     async def connect(
-        cls, *, temporal: str | None = None, database_url: str | None = None, task_queue: str | None = None
+        cls,
+        *,
+        temporal: str | None = None,
+        database_url: str | None = None,
+        task_queue: str | None = None,
+        patience: timedelta = PATIENCE,
     ) -> Self:
         """Connect to the Temporal address and the database that are given, or else to those of this process's settings.
 
@@ -79,7 +84,12 @@ class PerdureClient:
             config["target_host"] = temporal
         store = await PostgresStore.connect(database_url or settings.required_database_url())
         try:
-            client = cls(await connect_temporal(config), store, task_queue=task_queue or settings.task_queue)
+            client = cls(
+                await connect_temporal(config),
+                store,
+                task_queue=task_queue or settings.task_queue,
+                patience=patience,
+            )
         except BaseException:
             await store.close()
             raise

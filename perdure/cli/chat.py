@@ -1,0 +1,223 @@
+"""`perdure chat`: talk with a thread in the terminal."""
+
+import asyncio
+import signal
+import uuid
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Annotated, Any, Final
+
+import typer
+
+from perdure.cli.conversation import Conversation
+from perdure.cli.printable import one_line
+from perdure.cli.terminal import Terminal, open_terminal
+from perdure.cli.threads import connect, status_lines
+from perdure.client import PerdureClient
+from perdure.errors import PerdureError, ViewOutdated
+from perdure.inputs import Mode
+
+SECOND_S: Final = 2.0
+"""Ctrl-C twice within this time leaves, whatever the thread does."""
+
+HELP: Final = (
+    "Type and press Enter; while an answer streams that interrupts it.\n"
+    "/queue TEXT  wait for the end of the turn        /status  what the thread is doing\n"
+    "/steer TEXT  join before the next model call     /stop    stop the turn and wait for it\n"
+    "/quit        leave; the thread goes on           //TEXT   say something that begins with /\n"
+    "Ctrl-C interrupts the turn; a second time, or when nothing runs, it leaves."
+)
+_MODES: Final[dict[str, Mode]] = {"/queue": "queue", "/steer": "steer"}
+
+
+def chat(
+    thread: Annotated[str, typer.Argument(help="The thread's id; a new one begins, an old one goes on.")],
+    agent: Annotated[str | None, typer.Option(help="The agent of a new thread; left out: the worker's first.")] = None,
+) -> None:
+    """Talk with a thread: its history, then the answer as it streams. Ctrl-C interrupts, twice leaves."""
+    asyncio.run(_chat(thread, agent))
+
+
+async def _chat(thread_id: str, agent: str | None) -> None:
+    async with await connect() as client:
+        await client.start(thread_id, agent=agent)
+        await Chat(client, thread_id, open_terminal()).run()
+
+
+class Chat:
+    """One person's conversation with one thread.
+
+    What was said is shown when it comes back from the thread, so it stands where the thread has it; until then it is
+    shown as being sent. Messages are delivered one after the other, so they arrive in the order of typing.
+    """
+
+    def __init__(self, client: PerdureClient, thread_id: str, terminal: Terminal) -> None:
+        self._client = client
+        self._thread_id = thread_id
+        self._terminal = terminal
+        self._conversation = Conversation(terminal)
+        self._watching = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._outbox: asyncio.Queue[tuple[str, str, Mode]] = asyncio.Queue()
+        self._sending: dict[str, str] = {}
+        self._leave = asyncio.Event()
+        self._interrupted_at = float("-inf")
+        self._interrupts: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Talk until the person leaves or the input ends.
+
+        Raises:
+            PerdureError: if the conversation cannot be read.
+        """
+        with self._terminal.open(), _signals(self._on_interrupt, self._leave.set, self._terminal.resume):
+            parts = [self._watch(), self._talk(), self._deliver(), self._left()]
+            tasks = [asyncio.create_task(part) for part in parts]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                await _cancel([*tasks, *self._interrupts])
+            if self._busy:
+                self._terminal.line(f"The turn goes on; `perdure chat {one_line(self._thread_id)}` comes back.", "dim")
+
+    @property
+    def _busy(self) -> bool:
+        return self._conversation.view.running or bool(self._sending)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                async with aclosing(self._client.watch(self._thread_id)) as events:
+                    async for event in events:
+                        self._conversation.show(event)
+                        for input_id in self._arrived():
+                            self._sent(input_id)
+                        self._watching.set()
+                        self._changed.set()
+            except ViewOutdated:
+                self._terminal.line("The conversation was changed further up. It now reads:", "dim")
+
+    def _arrived(self) -> list[str]:
+        if not self._sending:
+            return []
+        known = {message.input_id for message in self._conversation.view.messages}
+        return [input_id for input_id in self._sending if input_id in known]
+
+    async def _settled(self) -> None:
+        while self._busy:
+            self._changed.clear()
+            await self._changed.wait()
+
+    # -- talking -----------------------------------------------------------------------------------------------
+
+    async def _talk(self) -> None:
+        await self._watching.wait()
+        if self._terminal.interactive and not self._conversation.view.messages:
+            self._terminal.line("A new thread. Type and press Enter; /help shows what else there is.", "dim")
+        while (line := await self._terminal.lines.get()) is not None:
+            if line.strip() == "/quit":
+                return
+            await self._handle(line)
+            if not self._terminal.interactive:
+                await self._settled()
+
+    async def _handle(self, line: str) -> None:
+        command, _, text = line.strip().partition(" ")
+        if not line.strip():
+            return
+        if not line.startswith("/") or line.startswith("//"):
+            self._send(line.removeprefix("/"), "interrupt")
+        elif command in _MODES and text.strip():
+            self._send(text, _MODES[command])
+        elif command == "/help":
+            self._terminal.line(HELP, "dim")
+        elif command == "/status":
+            await self._say(self._status())
+        elif command == "/stop":
+            await self._say(self._stop())
+        else:
+            self._terminal.line(
+                f"{one_line(command)} is not known, or lacks its text: /help shows what there is.", "red"
+            )
+
+    def _send(self, text: str, mode: Mode) -> None:
+        input_id = uuid.uuid4().hex
+        self._sending[input_id] = text
+        self._terminal.show_sending(list(self._sending.values()))
+        self._outbox.put_nowait((input_id, text, mode))
+
+    def _sent(self, input_id: str) -> None:
+        self._sending.pop(input_id, None)
+        self._terminal.show_sending(list(self._sending.values()))
+        self._changed.set()
+
+    async def _deliver(self) -> None:
+        while True:
+            input_id, text, mode = await self._outbox.get()
+            try:
+                accepted = await self._client.send(self._thread_id, text, id=input_id, mode=mode)
+            except PerdureError as error:
+                self._terminal.line(f"✗ Not sent: {one_line(str(error))}", "red")
+                self._sent(input_id)
+                continue
+            if accepted.disposition in ("rejected", "conflict", "dropped"):
+                self._terminal.line(f"✗ Not taken ({accepted.disposition}): {one_line(text)}", "red")
+                self._sent(input_id)
+
+    async def _status(self) -> str:
+        return "\n".join(status_lines(await self._client.status(self._thread_id)))
+
+    async def _stop(self) -> str:
+        stopped = await self._client.stop(self._thread_id)
+        return f"Turn {stopped.turn} is stopped." if stopped.turn else "Nothing was running."
+
+    async def _say(self, answer: Coroutine[Any, Any, str]) -> None:
+        try:
+            self._terminal.line(await answer, "dim")
+        except PerdureError as error:
+            self._terminal.line(f"✗ {one_line(str(error))}", "red")
+
+    # -- leaving -----------------------------------------------------------------------------------------------
+
+    async def _left(self) -> None:
+        await self._leave.wait()
+
+    def _on_interrupt(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if not self._busy or now - self._interrupted_at < SECOND_S:
+            self._leave.set()
+            return
+        self._interrupted_at = now
+        self._terminal.line("Interrupting; Ctrl-C again leaves.", "dim")
+        task = asyncio.create_task(self._interrupt())
+        self._interrupts.add(task)
+        task.add_done_callback(self._interrupts.discard)
+
+    async def _interrupt(self) -> None:
+        try:
+            await self._client.interrupt(self._thread_id)
+        except PerdureError as error:
+            self._terminal.line(f"✗ Not interrupted: {one_line(str(error))}", "red")
+
+
+@contextmanager
+def _signals(interrupt: Callable[[], None], leave: Callable[[], None], resume: Callable[[], None]) -> Generator[None]:
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: leave, signal.SIGHUP: leave, signal.SIGCONT: resume}
+    loop = asyncio.get_running_loop()
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
