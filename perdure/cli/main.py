@@ -9,8 +9,15 @@ from typer.core import TyperCommand, TyperGroup
 from perdure.bundle import put_runtime_on_path
 from perdure.cli.failure import one_line_errors
 
-_COMMANDS: Final = {
+COMMANDS: Final = {
     "dev": "dev",
+    "chat": "chat",
+    "start": "threads",
+    "send": "threads",
+    "interrupt": "threads",
+    "stop": "threads",
+    "status": "threads",
+    "history": "threads",
     "worker": "worker",
     "migrate": "migrate",
 }
@@ -22,13 +29,13 @@ class _Commands(TyperGroup):
 
     def list_commands(self, ctx: object) -> list[str]:
         """In the order in which one meets them."""
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | None:
         """None for a name that is none of ours."""
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"perdure.cli.{_COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"perdure.cli.{COMMANDS[cmd_name]}")
         command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         command.command(cmd_name)(getattr(module, cmd_name))
         return typer.main.get_command(command)  # type: ignore[return-value]

@@ -1,0 +1,74 @@
+"""The command line: every command explains itself, starts quickly, and fails in one line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from perdure.cli.failure import one_line_errors
+from perdure.cli.main import COMMANDS, app
+from perdure.errors import UsageError
+
+
+def help_of(*command: str) -> str:
+    """What `--help` shows on a wide terminal."""
+    result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_help_lists_every_command() -> None:
+    """`perdure --help` has a line for each command, which says what it does."""
+    lines = [line.strip("│ ").split(maxsplit=1) for line in help_of().splitlines()]
+    explained = {line[0] for line in lines if len(line) == 2 and line[1].endswith(".")}
+    assert set(COMMANDS) <= explained
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    """Each command has help of its own, and help for each of its options and arguments."""
+    shown = help_of(command)
+    assert f"perdure {command}" in shown or f"root {command}" in shown
+    rows = [line.strip("│ ") for line in shown.splitlines() if line.startswith("│")]
+    bare = [row for row in rows if row.startswith(("--", "*")) and len(row.split()) < 3]
+    assert not bare
+
+
+def test_an_unknown_command_is_refused() -> None:
+    """A command that does not exist ends with exit code 2 and is named."""
+    done = CliRunner().invoke(app, ["nonsense"])
+    assert done.exit_code == 2
+    assert "nonsense" in done.output
+
+
+def test_a_command_is_imported_only_when_it_is_asked_for() -> None:
+    """Finding out that a command does not exist imports neither Temporal nor a model library."""
+    code = (
+        "import sys\nfrom perdure.cli.main import main\nsys.argv = ['perdure', 'nonsense']\n"
+        "try: main()\nexcept SystemExit: print(*{'temporalio', 'pydantic_ai'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
+def test_an_error_of_ours_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the error's text holds, one line comes out of it, on stderr."""
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        raise UsageError("It went wrong\n  in two lines.")
+    assert ended.value.code == 2
+    assert capsys.readouterr() == ("", "perdure: It went wrong in two lines.\n")
+
+
+def test_any_other_error_keeps_its_traceback() -> None:
+    """A bug is not dressed up as a usage error."""
+    with pytest.raises(ZeroDivisionError), one_line_errors():
+        raise ZeroDivisionError
+
+
+def test_python_m_perdure_is_the_command() -> None:
+    """`python -m perdure` does what `perdure` does, from any folder."""
+    done = subprocess.run([sys.executable, "-m", "perdure", "--help"], cwd=Path("/"), capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "Usage: perdure " in done.stdout
