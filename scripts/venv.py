@@ -38,7 +38,8 @@ def _build() -> None:
     print("Setting up .venv ...", flush=True)
     subprocess.run([sys.executable, "-m", "venv", *([] if made_here else ["--clear"]), VENV], check=True)
     STAMP.unlink(missing_ok=True)
-    pip = [VENV / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+    pip: list[str | Path] = [VENV / "bin" / "python", "-m", "pip", "install"]
+    pip += ["--disable-pip-version-check", "--quiet"]
     subprocess.run([*pip, "--require-hashes", "--requirement", LOCK], check=True)
     # Everything that the build needs is in the lock file, so nothing is resolved here.
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--editable", ROOT], check=True)
