@@ -69,13 +69,13 @@ class MemoryThread:
     record: ThreadRecord
     sync_id: str | None = None
     done: tuple[int, int] = (-1, -1)
-    messages: dict[str, StoredMessage] = field(default_factory=dict)
-    steps: dict[tuple[int, int], StoredStep] = field(default_factory=dict)
-    calls: dict[str, tuple[int, OpenCall]] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    metadata: dict[str, Any] = field(default_factory=dict)
-    choices: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-    blobs: dict[str, bytes] = field(default_factory=dict)
+    messages: dict[str, StoredMessage] = field(default_factory=dict[str, StoredMessage])
+    steps: dict[tuple[int, int], StoredStep] = field(default_factory=dict[tuple[int, int], StoredStep])
+    calls: dict[str, tuple[int, OpenCall]] = field(default_factory=dict[str, tuple[int, OpenCall]])
+    subscriptions: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    choices: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict[str, tuple[str, dict[str, Any]]])
+    blobs: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     def copy(self) -> "MemoryThread":
         """A draft for a batch. What it holds is frozen, so the containers are enough."""

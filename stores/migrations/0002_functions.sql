@@ -1,0 +1,344 @@
+-- The writes that must lock a thread before they look at it. As functions they cost one round trip, and each of their
+-- statements sees what was committed while they waited for the lock, which one statement with several parts would not.
+--
+-- Errors: PD001 no such thread, PD002 stale writer, PD003 step sealed, PD004 call not open, PD005 bug of the caller,
+-- PD006 the step still streams.
+
+create function perdure.lock_thread(p_thread_id text) returns perdure.threads language plpgsql as $$
+declare
+    t perdure.threads;
+begin
+    select * into t from perdure.threads where thread_id = p_thread_id for no key update;
+    if not found then
+        raise exception using errcode = 'PD001', message = p_thread_id;
+    end if;
+    return t;
+end $$;
+
+-- The end of a write that readers see, outside of batches: the raised number, and a hint to whoever listens.
+create function perdure.touch_thread(t perdure.threads) returns void language sql as $$
+    update perdure.threads set seq = t.seq where thread_id = t.thread_id;
+    select pg_notify('perdure', t.thread_id);
+$$;
+
+-- Parts go only to the end of a message of this thread: what a reader has of it stays the beginning of it.
+create function perdure.add_parts(t perdure.threads, p_message_id text, p_start int, p_bodies text[])
+returns perdure.threads language plpgsql as $$
+declare
+    v_end int;
+begin
+    select (select count(*) from perdure.parts p where p.message_id = m.id) into v_end
+    from perdure.messages m where m.id = p_message_id and m.thread_id = t.thread_id;
+    if v_end is distinct from p_start then
+        raise exception using errcode = 'PD005', message = format(
+            'parts from position %s of message %s, which %s', p_start, p_message_id,
+            coalesce(format('has %s', v_end), format('is not in thread %s', t.thread_id)));
+    end if;
+    insert into perdure.parts (message_id, position, thread_id, seq, body)
+    select p_message_id, p_start + p.i - 1, t.thread_id, t.seq + p.i, p.body
+    from unnest(p_bodies) with ordinality as p(body, i);
+    t.seq := t.seq + cardinality(p_bodies);
+    return t;
+end $$;
+
+-- `at` is the offset of the call's part from p_start; calls whose part was not kept are not opened.
+create function perdure.open_calls(p_thread_id text, p_message_id text, p_start int, p_kept int, p_calls jsonb)
+returns void language sql as $$
+    insert into perdure.calls (thread_id, call_id, message_id, position, turn, step, index)
+    select p_thread_id, c.call_id, p_message_id, p_start + c.at,
+           coalesce(c.turn, (select turn from perdure.messages where id = p_message_id)), c.step, c.index
+    from jsonb_to_recordset(p_calls) as c(call_id text, at int, turn int, step int, index int)
+    where c.at < p_kept;
+$$;
+
+-- Batches: each operation takes the thread's row and hands it on changed; it is written once, at the end.
+
+create function perdure.apply_append_messages(t perdure.threads, op jsonb) returns perdure.threads language plpgsql as $$
+begin
+    insert into perdure.messages (id, thread_id, seq, changed, role, parent_id, parent_parts, turn, state, reason,
+                                  detail, input_id, digest, metadata)
+    select m.id, t.thread_id, t.seq + m.at, t.seq + m.at, m.role,
+           case when m.on_head then coalesce(t.head_id, t.spawn_message_id) else m.parent_id end,
+           case when m.on_head and t.head_id is null then t.spawn_parts else m.parent_parts end,
+           m.turn, m.state, m.reason, m.detail, m.input_id, m.digest, m.metadata
+    from jsonb_to_recordset(op -> 'messages') as m(
+        id text, at int, on_head boolean, role text, parent_id text, parent_parts int, turn int, state text,
+        reason text, detail text, input_id text, digest text, metadata text);
+    insert into perdure.parts (message_id, position, thread_id, seq, body)
+    select p.message_id, p.position, t.thread_id, t.seq + p.at, p.body
+    from jsonb_to_recordset(op -> 'parts') as p(message_id text, position int, at int, body text);
+    t.seq := t.seq + (op ->> 'count')::int;
+    t.head_id := op ->> 'head_id';
+    t.turn := greatest(t.turn, (op ->> 'turn')::int);
+    return t;
+end $$;
+
+create function perdure.apply_append_parts(t perdure.threads, op jsonb) returns perdure.threads language plpgsql as $$
+declare
+    v_bodies text[] := array(select jsonb_array_elements_text(op -> 'parts'));
+begin
+    t := perdure.add_parts(t, op ->> 'message_id', (op ->> 'start')::int, v_bodies);
+    perform perdure.open_calls(
+        t.thread_id, op ->> 'message_id', (op ->> 'start')::int, cardinality(v_bodies), op -> 'calls');
+    return t;
+end $$;
+
+-- With `parts` in the operation the caller has put together what streamed, under the lock of this transaction.
+create function perdure.apply_commit_step(t perdure.threads, op jsonb) returns perdure.threads language plpgsql as $$
+declare
+    s perdure.steps;
+    v_turn int := (op ->> 'turn')::int;
+    v_step int := (op ->> 'step')::int;
+    v_bodies text[] := '{}';
+begin
+    select * into s from perdure.steps where thread_id = t.thread_id and turn = v_turn and step = v_step;
+    if op ? 'parts' then
+        v_bodies := array(select jsonb_array_elements_text(op -> 'parts'));
+    elsif s.turn is not null and not (op ->> 'discard')::boolean then
+        if s.outcome is null then
+            raise exception using errcode = 'PD006', message = 'the step still streams';
+        end if;
+        v_bodies := case when (op ->> 'trim_reasoning')::boolean then s.parts[:s.kept] else s.parts end;
+    end if;
+    t := perdure.add_parts(t, op ->> 'message_id', (op ->> 'start')::int, v_bodies);
+    if not op ? 'parts' then
+        perform perdure.open_calls(
+            t.thread_id, op ->> 'message_id', (op ->> 'start')::int, cardinality(v_bodies), s.calls);
+    end if;
+    -- Whatever is left of earlier steps can no longer be committed either.
+    delete from perdure.steps where thread_id = t.thread_id and (turn, step) <= (v_turn, v_step);
+    delete from perdure.chunks where thread_id = t.thread_id and (turn, step) <= (v_turn, v_step);
+    if (v_turn, v_step) > (t.done_turn, t.done_step) then
+        t.done_turn := v_turn;
+        t.done_step := v_step;
+    end if;
+    return t;
+end $$;
+
+create function perdure.apply_stage_result(t perdure.threads, p_call_id text, p_result text) returns perdure.threads
+language plpgsql as $$
+begin
+    update perdure.calls set result = p_result, seq = t.seq + 1
+    where thread_id = t.thread_id and call_id = p_call_id and result is null;
+    if found then
+        t.seq := t.seq + 1;
+    elsif not exists (select from perdure.calls where thread_id = t.thread_id and call_id = p_call_id) then
+        raise exception using errcode = 'PD004', message = p_call_id;
+    end if;
+    return t;
+end $$;
+
+-- What a tool has returned (staged) goes before what the workflow made up.
+create function perdure.apply_commit_results(t perdure.threads, op jsonb) returns perdure.threads language plpgsql as $$
+declare
+    v_bodies text[] := array(
+        select coalesce(call.result, op -> 'results' ->> c.call_id)
+        from jsonb_array_elements_text(op -> 'call_ids') with ordinality as c(call_id, i)
+        left join perdure.calls call on call.thread_id = t.thread_id and call.call_id = c.call_id
+        order by c.i);
+begin
+    if array_position(v_bodies, null) is not null then
+        raise exception using errcode = 'PD005', message = format(
+            'call %s is closed without a result', op -> 'call_ids' ->> array_position(v_bodies, null) - 1);
+    end if;
+    delete from perdure.calls using jsonb_array_elements_text(op -> 'call_ids') as c(id)
+    where thread_id = t.thread_id and call_id = c.id;
+    return perdure.add_parts(t, op ->> 'message_id', (op ->> 'start')::int, v_bodies);
+end $$;
+
+create function perdure.apply_set_status(t perdure.threads, op jsonb) returns perdure.threads language plpgsql as $$
+begin
+    update perdure.messages
+    set state = op ->> 'state', reason = op ->> 'reason', detail = op ->> 'detail', changed = t.seq + 1
+    where id = op ->> 'message_id' and thread_id = t.thread_id and state in ('running', 'requires_action');
+    if found then
+        t.seq := t.seq + 1;
+        t.requests := t.requests + (op ->> 'requests')::bigint;
+        t.input_tokens := t.input_tokens + (op ->> 'input_tokens')::bigint;
+        t.output_tokens := t.output_tokens + (op ->> 'output_tokens')::bigint;
+        t.cached_tokens := t.cached_tokens + (op ->> 'cached_tokens')::bigint;
+    elsif not exists (select from perdure.messages where id = op ->> 'message_id' and thread_id = t.thread_id) then
+        raise exception using errcode = 'PD005', message = format('status of message %s, not here', op ->> 'message_id');
+    end if;
+    return t;
+end $$;
+
+-- Returns the refused inputs; without any, the batch is applied, now or by an earlier call.
+create function perdure.append_messages(
+    p_thread_id text, p_number bigint, p_sync_id text, p_inputs jsonb, p_operations jsonb
+) returns table (refused text, conflict boolean) language plpgsql as $$
+declare
+    t perdure.threads := perdure.lock_thread(p_thread_id);
+    op jsonb;
+begin
+    if t.version = p_number and t.sync_id = p_sync_id then
+        return;
+    elsif t.version <> p_number - 1 then
+        raise exception using errcode = 'PD002', message = t.version::text;
+    end if;
+    return query
+        select m.input_id, m.digest is distinct from p_inputs ->> m.input_id
+        from jsonb_object_keys(p_inputs) with ordinality as i(id, position)
+        join perdure.messages m on m.thread_id = p_thread_id and m.input_id = i.id
+        order by i.position;
+    if found then
+        return;
+    end if;
+    for op in select jsonb_array_elements(p_operations) loop
+        case op ->> 'kind'
+            when 'append_messages' then t := perdure.apply_append_messages(t, op);
+            when 'append_parts' then t := perdure.apply_append_parts(t, op);
+            when 'commit_step' then t := perdure.apply_commit_step(t, op);
+            when 'stage_result' then t := perdure.apply_stage_result(t, op ->> 'call_id', op ->> 'result');
+            when 'commit_results' then t := perdure.apply_commit_results(t, op);
+            when 'set_status' then t := perdure.apply_set_status(t, op);
+            when 'track_subscription' then
+                insert into perdure.subscriptions (thread_id, call_id, tool, seq)
+                values (p_thread_id, op ->> 'call_id', op ->> 'tool', t.seq + 1) on conflict do nothing;
+                t.seq := t.seq + 1;
+            when 'remove_subscription' then
+                delete from perdure.subscriptions where thread_id = p_thread_id and call_id = op ->> 'call_id';
+        end case;
+    end loop;
+    update perdure.threads
+    set (head_id, version, sync_id, seq, turn, done_turn, done_step, requests, input_tokens, output_tokens,
+         cached_tokens) = (t.head_id, p_number, p_sync_id, t.seq, t.turn, t.done_turn, t.done_step, t.requests,
+                           t.input_tokens, t.output_tokens, t.cached_tokens)
+    where thread_id = p_thread_id;
+    perform pg_notify('perdure', p_thread_id);
+end $$;
+
+-- The turn buffer.
+
+-- The step's row for this attempt, not yet written. `began` is above the thread's number if the attempt is new, and
+-- then what an earlier one had streamed is gone. A done step is returned as it is; other late writers are refused.
+create function perdure.claim_step(t perdure.threads, p_turn int, p_step int, p_attempt int) returns perdure.steps
+language plpgsql as $$
+declare
+    s perdure.steps;
+begin
+    if (p_turn, p_step) <= (t.done_turn, t.done_step) then
+        raise exception using errcode = 'PD003', message = 'was stopped or committed';
+    end if;
+    select * into s from perdure.steps where thread_id = t.thread_id and turn = p_turn and step = p_step;
+    if s.outcome is not null or s.attempt = p_attempt then
+        return s;
+    elsif s.attempt > p_attempt then
+        raise exception using errcode = 'PD003', message = format('was taken over by attempt %s', s.attempt);
+    elsif s.attempt < p_attempt then
+        delete from perdure.chunks where thread_id = t.thread_id and turn = p_turn and step = p_step;
+    end if;
+    return (t.thread_id, p_turn, p_step, p_attempt, t.seq + 1, null, null, null, null)::perdure.steps;
+end $$;
+
+create function perdure.put_step(s perdure.steps) returns void language sql as $$
+    insert into perdure.steps select s.*
+    on conflict (thread_id, turn, step) do update
+    set (attempt, began, parts, kept, calls, outcome) =
+        (excluded.attempt, excluded.began, excluded.parts, excluded.kept, excluded.calls, excluded.outcome);
+$$;
+
+-- Streams the chunks of one attempt into the turn buffer and returns the thread with its number raised.
+create function perdure.add_chunks(
+    t perdure.threads, p_turn int, p_step int, p_attempt int, p_chunks text[], p_first int
+) returns perdure.threads language plpgsql as $$
+declare
+    v_end int;
+begin
+    select c.ordinal + 1 into v_end from perdure.chunks c
+    where c.thread_id = t.thread_id and c.turn = p_turn and c.step = p_step order by c.seq desc limit 1;
+    v_end := coalesce(v_end, 0);
+    if p_first > v_end then
+        raise exception using errcode = 'PD005', message = format('chunks from %s after %s', p_first, v_end);
+    end if;
+    -- A repeated call brings chunks that are there already.
+    p_chunks := p_chunks[v_end - coalesce(p_first, v_end) + 1:];
+    insert into perdure.chunks (thread_id, seq, turn, step, attempt, ordinal, body)
+    select t.thread_id, t.seq + c.i, p_turn, p_step, p_attempt, v_end + c.i - 1, c.body
+    from unnest(p_chunks) with ordinality as c(body, i);
+    t.seq := t.seq + cardinality(p_chunks);
+    return t;
+end $$;
+
+-- The same attempt begins again only if its process lost track of it, so what it had streamed is void as well.
+create function perdure.begin_step(p_thread_id text, p_turn int, p_step int, p_attempt int)
+returns table (attempt int, parts text[], outcome text) language plpgsql as $$
+declare
+    t perdure.threads := perdure.lock_thread(p_thread_id);
+    s perdure.steps := perdure.claim_step(t, p_turn, p_step, p_attempt);
+begin
+    if s.outcome is null then
+        delete from perdure.chunks c where c.thread_id = p_thread_id and c.turn = p_turn and c.step = p_step;
+        t.seq := t.seq + 1;
+        s.began := t.seq;
+        perform perdure.put_step(s);
+        perform perdure.touch_thread(t);
+    end if;
+    return query select s.attempt, s.parts, s.outcome;
+end $$;
+
+create function perdure.append_chunks(
+    p_thread_id text, p_turn int, p_step int, p_attempt int, p_chunks text[], p_first int
+) returns void language plpgsql as $$
+declare
+    t perdure.threads := perdure.lock_thread(p_thread_id);
+    s perdure.steps := perdure.claim_step(t, p_turn, p_step, p_attempt);
+begin
+    if s.outcome is not null then
+        raise exception using errcode = 'PD003', message = format('was finished by attempt %s', s.attempt);
+    elsif s.began > t.seq then
+        perform perdure.put_step(s);
+        t.seq := s.began;
+    end if;
+    perform perdure.touch_thread(perdure.add_chunks(t, p_turn, p_step, p_attempt, p_chunks, p_first));
+end $$;
+
+create function perdure.finish_step(
+    p_thread_id text, p_turn int, p_step int, p_attempt int,
+    p_parts text[], p_kept int, p_calls jsonb, p_outcome text, p_chunks text[]
+) returns void language plpgsql as $$
+declare
+    t perdure.threads := perdure.lock_thread(p_thread_id);
+    s perdure.steps := perdure.claim_step(t, p_turn, p_step, p_attempt);
+begin
+    if s.outcome is not null and s.attempt = p_attempt then
+        return;  -- a retry after a lost reply
+    elsif s.outcome is not null then
+        raise exception using errcode = 'PD003', message = format('was finished by attempt %s', s.attempt);
+    end if;
+    t.seq := greatest(t.seq, s.began);
+    s.parts := p_parts;
+    s.kept := p_kept;
+    s.calls := p_calls;
+    s.outcome := p_outcome;
+    perform perdure.put_step(s);
+    perform perdure.touch_thread(perdure.add_chunks(t, p_turn, p_step, p_attempt, p_chunks, null));
+end $$;
+
+-- Calls.
+
+-- A call that has its result is not started again.
+create function perdure.start_call(p_thread_id text, p_call_id text) returns perdure.calls language plpgsql as $$
+declare
+    t perdure.threads := perdure.lock_thread(p_thread_id);
+    c perdure.calls;
+begin
+    select * into c from perdure.calls where thread_id = p_thread_id and call_id = p_call_id;
+    if not found then
+        raise exception using errcode = 'PD004', message = p_call_id;
+    elsif c.result is null then
+        t.seq := t.seq + 1;
+        update perdure.calls set started = started + 1, seq = t.seq
+        where thread_id = p_thread_id and call_id = p_call_id returning * into c;
+        perform perdure.touch_thread(t);
+    end if;
+    return c;
+end $$;
+
+create function perdure.stage_result(p_thread_id text, p_call_id text, p_result text) returns text language plpgsql as $$
+declare
+    t perdure.threads := perdure.lock_thread(p_thread_id);
+begin
+    perform perdure.touch_thread(perdure.apply_stage_result(t, p_call_id, p_result));
+    return (select result from perdure.calls where thread_id = p_thread_id and call_id = p_call_id);
+end $$;

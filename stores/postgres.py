@@ -1,0 +1,55 @@
+"""Threads in PostgreSQL: the store of production.
+
+Every method is one statement and one round trip unless it says otherwise. The writes that must look before they write
+are SQL functions (`migrations/`), which lock the thread's row first; argued there.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import Self
+
+from stores.database import Database
+from stores.listener import Listener
+from stores.postgres_conversation import PostgresConversation
+from stores.postgres_state import PostgresState
+from stores.postgres_turn_buffer import PostgresTurnBuffer
+
+__all__ = ["PostgresStore"]
+
+
+class PostgresStore(PostgresConversation, PostgresTurnBuffer, PostgresState):
+    """`perdure.ports.Store` over one database. Open it with `connect`, close it with `close` or `async with`."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._listener = Listener(database.address)
+
+    @classmethod
+    async def connect(cls, url: str, *, min_size: int = 1, max_size: int = 10) -> Self:
+        """Open a pool of `min_size` to `max_size` connections.
+
+        Raises:
+            ConfigurationError: if the URL is bad, access is refused, or the schema is not this release's.
+            StoreUnavailable: if the database cannot be reached.
+        """
+        database = await Database.connect(url, min_size=min_size, max_size=max_size)
+        try:
+            await database.check_schema()
+        except BaseException:
+            await database.close()
+            raise
+        return cls(database)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._listener.close()
+        await self._database.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def listen(self, thread_id: str) -> AsyncGenerator[None]:
+        """Yields when the thread may have changed, at once and after every lost connection."""
+        return self._listener.listen(thread_id)

@@ -1,0 +1,177 @@
+"""Threads, the message tree, batches, readers and blobs in PostgreSQL."""
+
+import hashlib
+
+from perdure.batch import CommitStep, Refused, SyncBatch, SyncReport
+from perdure.codec import dumps
+from perdure.errors import ContentConflict, StoreError, ThreadNotFound
+from perdure.ports import Change, Counts, Path, Snapshot, Summary, ThreadRecord
+from perdure.turn_buffer import TurnBuffer, sealed_parts
+from stores import batch_sql
+from stores.address import StepStreams
+from stores.batch_sql import CoalescedSteps
+from stores.database import Database, Transaction
+from stores.rows import encoded, to_call, to_change, to_chunks, to_parts, to_path, to_step, to_thread
+
+
+class PostgresConversation:
+    """The conversation half of `perdure.ports.ConversationStore`; the turn buffer has a file of its own."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create_thread(self, thread: ThreadRecord) -> ThreadRecord:
+        """See `perdure.ports.ConversationStore`. Two round trips if it exists."""
+        row = await self._database.row(
+            "insert_thread",
+            thread.thread_id,
+            thread.tenant,
+            thread.agent,
+            thread.kind,
+            encoded(thread.title),
+            thread.parent_thread_id,
+            thread.root_thread_id,
+            thread.spawn_message_id,
+            thread.spawn_parts,
+            thread.head_id,
+            thread.created_at,
+        )
+        return to_thread(row) if row else await self.get_thread(thread.thread_id)
+
+    async def get_thread(self, thread_id: str) -> ThreadRecord:
+        """See `perdure.ports.ConversationStore`."""
+        row = await self._database.row("get_thread", thread_id)
+        if row is None:
+            raise ThreadNotFound(thread_id)
+        return to_thread(row)
+
+    async def get_ancestor_chain(self, thread_id: str) -> tuple[ThreadRecord, ...]:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
+        rows = await self._database.rows("ancestor_chain", thread_id)
+        if not rows:
+            raise ThreadNotFound(thread_id)
+        return tuple(to_thread(row) for row in rows)
+
+    async def close_thread(self, thread_id: str) -> None:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
+        if await self._database.row("close_thread", thread_id) is None:
+            raise ThreadNotFound(thread_id)
+
+    # -- batches -----------------------------------------------------------------------------------------------
+
+    async def append_messages(self, batch: SyncBatch) -> SyncReport:
+        """See `perdure.ports.ConversationStore`. A batch that closes a streaming step takes a few round trips more."""
+        operations = batch.operations
+        if not any(isinstance(operation, CommitStep) and operation.sealed for operation in operations):
+            try:
+                return await self._append(self._database, batch, {})
+            except StepStreams:
+                pass  # nothing was written; once more, with what has streamed
+        async with self._database.transaction() as transaction:
+            # The lock comes first: what is read after it is all that will ever have streamed.
+            await transaction.rows("lock_thread", batch.thread_id)
+            return await self._append(transaction, batch, await self._coalesce(transaction, batch))
+
+    async def _append(
+        self, database: Database | Transaction, batch: SyncBatch, coalesced: CoalescedSteps
+    ) -> SyncReport:
+        rows = await database.rows(
+            "append_messages",
+            batch.thread_id,
+            batch.number,
+            batch.sync_id,
+            dumps(batch_sql.inputs(batch)),
+            dumps(batch_sql.operations(batch, coalesced)),
+        )
+        if rows:
+            refused = tuple(Refused(input_id=row["refused"], conflict=row["conflict"]) for row in rows)
+            return SyncReport(number=batch.number - 1, refused=refused)
+        return SyncReport(number=batch.number, steps=batch_sql.durable_steps(batch))
+
+    async def _coalesce(self, transaction: Transaction, batch: SyncBatch) -> CoalescedSteps:
+        coalesced: CoalescedSteps = {}
+        for operation in batch.operations:
+            if isinstance(operation, CommitStep) and not operation.discard:
+                row = await transaction.row("step", batch.thread_id, operation.turn, operation.step)
+                if row and (operation.sealed or row["outcome"] is None):
+                    parts = (
+                        TurnBuffer(to_chunks(row["chunks"])).parts if row["outcome"] is None else to_parts(row["parts"])
+                    )
+                    coalesced[operation.turn, operation.step] = sealed_parts(parts)
+        return coalesced
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    async def load_history_with_ancestors(self, thread_id: str, known: str | None = None) -> Path:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
+        return await _path(self._database, thread_id, known)
+
+    async def get_message_counts(self, thread_id: str) -> Counts:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
+        row = await self._database.row("message_counts", thread_id)
+        if row is None:
+            raise ThreadNotFound(thread_id)
+        return Counts(total=row["total"], user=row["user"], assistant=row["assistant"], event=row["event"])
+
+    async def snapshot(self, thread_id: str) -> Snapshot:
+        """See `perdure.ports.ConversationStore`. Four statements that read the same point of time."""
+        async with self._database.transaction(snapshot=True) as transaction:
+            thread = await transaction.row("get_thread", thread_id)
+            if thread is None:
+                raise ThreadNotFound(thread_id)
+            path = await _path(transaction, thread_id, None)
+            live = await transaction.row("live_step", thread_id)
+            calls = await transaction.rows("open_calls", thread_id)
+        return Snapshot(
+            thread=to_thread(thread),
+            path=path,
+            live=to_step(live) if live else None,
+            chunks=to_chunks(live["chunks"]) if live else (),
+            calls=tuple(to_call(call) for call in calls),
+            seq=thread["seq"],
+        )
+
+    async def read_changes(self, thread_id: str, after: int, limit: int = 1000) -> tuple[Change, ...]:
+        """See `perdure.ports.ConversationStore`."""
+        return tuple(to_change(row) for row in await self._database.rows("changes", thread_id, after, limit))
+
+    # -- blobs and summaries -----------------------------------------------------------------------------------
+
+    async def put_blob(self, thread_id: str, data: bytes, media_type: str = "text/plain") -> str:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
+        digest = hashlib.sha256(data)
+        await self._database.row("put_blob", thread_id, digest.digest(), media_type, data)
+        return digest.hexdigest()
+
+    async def get_blob(self, thread_id: str, blob: str) -> bytes:
+        """See `perdure.ports.ConversationStore`."""
+        row = await self._database.row("get_blob", thread_id, _sha256(blob))
+        if row is None:
+            raise StoreError(f"There is no blob {blob!r} in thread {thread_id!r} or above it.")
+        data: bytes = row["data"]
+        return data
+
+    async def add_summary(self, summary: Summary) -> None:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""
+        text = dumps(summary.text)
+        row = await self._database.row(
+            "add_summary", summary.id, summary.thread_id, summary.message_id, summary.parts, text
+        )
+        if row is None:
+            raise ThreadNotFound(summary.thread_id)
+        if tuple(row) != (summary.thread_id, summary.message_id, summary.parts, text):
+            raise ContentConflict(f"The summary {summary.id!r} is there with other content, which stays.")
+
+
+async def _path(database: Database | Transaction, thread_id: str, known: str | None) -> Path:
+    rows = await database.rows("path", thread_id, known)
+    if not rows:
+        raise ThreadNotFound(thread_id)
+    return to_path(rows, known)
+
+
+def _sha256(blob: str) -> bytes:
+    try:
+        return bytes.fromhex(blob)
+    except ValueError:
+        return b""  # no blob has such an id

@@ -1,0 +1,83 @@
+"""Accepted ids, open calls, subscriptions, metadata and choices in PostgreSQL."""
+
+from typing import Any
+
+from perdure.codec import dumps, loads
+from perdure.errors import ContentConflict, ThreadNotFound
+from perdure.messages import ToolResultPart
+from perdure.ports import OpenCall, Subscription, Tail
+from stores.database import Database
+from stores.rows import to_call, to_subscription, to_tail
+
+
+class PostgresState:
+    """`perdure.ports.StateStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def load_tail(self, thread_id: str, processed: int = 200) -> Tail:
+        """See `perdure.ports.StateStore`."""
+        row = await self._database.row("tail", thread_id, processed)
+        if row is None:
+            raise ThreadNotFound(thread_id)
+        return to_tail(row)
+
+    async def get_processed_ids(self, thread_id: str, ids: tuple[str, ...]) -> dict[str, str]:
+        """See `perdure.ports.StateStore`."""
+        rows = await self._database.rows("processed_ids", thread_id, ids)
+        return {row["input_id"]: row["digest"] or "" for row in rows}
+
+    async def get_active_subscriptions(self, thread_id: str) -> tuple[Subscription, ...]:
+        """See `perdure.ports.StateStore`. Oldest first."""
+        return tuple(to_subscription(row) for row in await self._database.rows("subscriptions", thread_id))
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    async def start_call(self, thread_id: str, call_id: str) -> OpenCall:
+        """See `perdure.ports.StateStore`."""
+        row = await self._database.row("start_call", thread_id, call_id)
+        assert row is not None, "bug: the function returns a row or raises"
+        return to_call(row)
+
+    async def stage_result(self, thread_id: str, result: ToolResultPart) -> ToolResultPart:
+        """See `perdure.ports.StateStore`."""
+        row = await self._database.row("stage_result", thread_id, result.call_id, dumps(result))
+        assert row is not None, "bug: the function returns a row or raises"
+        return ToolResultPart.model_validate(loads(row["stage_result"]))
+
+    # -- metadata and choices ----------------------------------------------------------------------------------
+
+    async def get_metadata(self, thread_id: str) -> dict[str, Any]:
+        """See `perdure.ports.StateStore`."""
+        row = await self._database.row("get_metadata", thread_id)
+        return loads(row["body"]) if row else {}
+
+    async def set_metadata(self, thread_id: str, values: dict[str, Any]) -> None:
+        """See `perdure.ports.StateStore`. Raises ThreadNotFound. Several round trips: the merge is made here."""
+        async with self._database.transaction() as transaction:
+            # Two writers would otherwise merge into the same old values, and one of them would be lost.
+            if await transaction.row("lock_thread", thread_id) is None:
+                raise ThreadNotFound(thread_id)
+            row = await transaction.row("get_metadata", thread_id)
+            old: dict[str, Any] = loads(row["body"]) if row else {}
+            merged = {**old, **values}
+            kept = {key: value for key, value in merged.items() if value is not None}
+            await transaction.row("set_metadata", thread_id, dumps(kept))
+
+    async def put_choice(self, thread_id: str, choice_id: str, call_id: str, body: dict[str, Any]) -> None:
+        """See `perdure.ports.StateStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""
+        text = dumps(body)
+        row = await self._database.row("put_choice", thread_id, choice_id, call_id, text)
+        if row is None:
+            raise ThreadNotFound(thread_id)
+        if tuple(row) != (call_id, text):
+            raise ContentConflict(f"The choice {choice_id!r} is there with other content, which stays.")
+
+    async def get_choices(self, thread_id: str) -> dict[str, dict[str, Any]]:
+        """See `perdure.ports.StateStore`. Oldest first."""
+        return {row["choice_id"]: loads(row["body"]) for row in await self._database.rows("choices", thread_id)}
+
+    async def remove_choice(self, thread_id: str, choice_id: str) -> None:
+        """See `perdure.ports.StateStore`."""
+        await self._database.row("remove_choice", thread_id, choice_id)
