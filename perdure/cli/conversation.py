@@ -38,6 +38,10 @@ class Output(Protocol):
         """Go on writing where the last text ended."""
         ...
 
+    def fresh(self) -> None:
+        """Go to the start of a line, unless the output is at one."""
+        ...
+
     def line(self, text: str, style: str = "") -> None:
         """Write a line of its own."""
         ...
@@ -137,7 +141,7 @@ class Conversation:
                 self._words = self._words[:position]
                 shown = None
             if shown is None:
-                self._output.line("")
+                self._output.fresh()
                 self._words.append(part.with_(text=""))
             written = len(self._words[position].text)
             if len(part.text) > written:
@@ -173,7 +177,7 @@ class Conversation:
         detail = f": {one_line(status.detail)}" if status.detail else ""
         match status.reason:
             case None:
-                self._output.line("")
+                self._output.fresh()
             case "cancelled":
                 self._output.line(f"■ interrupted{detail}", "yellow")
             case "steered":

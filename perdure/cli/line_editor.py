@@ -14,7 +14,7 @@ PASTE_OFF: Final = "\x1b[?2004l"
 """What makes a terminal mark pasted text, so that a line end in it does not send half of it."""
 
 _PASTE_END: Final = "\x1b[201~"
-_SEQUENCE: Final = re.compile(r"\x1b(?:\[([0-9;?]*)([@-~])|O(.)|(.))", re.DOTALL)
+_SEQUENCE: Final = re.compile(r"\x1b(?:\[([0-9;?]*)([@-~])|O(.)|([^\[O]))", re.DOTALL)
 _UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-9;?]*|O)?\Z")
 _KEYS: Final = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
 _TILDE_KEYS: Final = {"1": "home", "7": "home", "3": "delete", "4": "end", "8": "end", "200": "paste"}
@@ -99,9 +99,10 @@ class LineEditor:
         found = _SEQUENCE.match(text, at)
         if found is None:
             # A lone Escape is a key of its own and does nothing; a sequence that was cut goes on with the next bytes.
-            if _UNFINISHED.match(text, at) and len(text) - at > 1:
-                self._unread = text[at:]
-            return len(text)
+            if _UNFINISHED.match(text, at):
+                self._unread = text[at:] if len(text) - at > 1 else ""
+                return len(text)
+            return at + 2
         parameters, final, keypad, _ = found.groups()
         key = _TILDE_KEYS.get(parameters) if final == "~" else _KEYS.get(final or keypad)
         if key:

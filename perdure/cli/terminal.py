@@ -85,9 +85,15 @@ class PlainTerminal:
         self._console.file.flush()
         self._at_start = text.endswith("\n") if text else self._at_start
 
+    def fresh(self) -> None:
+        """Go to the start of a line, unless the output is at one."""
+        if not self._at_start:
+            self.write("\n")
+
     def line(self, text: str, style: str = "") -> None:
         """Write a line of its own."""
-        self.write(("" if self._at_start else "\n") + text + "\n" if text or not self._at_start else "", style)
+        self.fresh()
+        self.write(text + "\n", style)
 
     def resume(self) -> None:
         """Nothing was taken."""
@@ -147,10 +153,15 @@ class ScreenTerminal:
             self._console.print(row)
         self._draw()
 
+    def fresh(self) -> None:
+        """Go to the start of a line, unless the output is at one."""
+        if self._row.plain:
+            self.write("\n")
+
     def line(self, text: str, style: str = "") -> None:
         """Write a line of its own."""
-        start = "\n" if self._row.plain else ""
-        self.write(start + text + "\n" if text or start else "", style)
+        self.fresh()
+        self.write(text + "\n", style)
 
     def show_sending(self, texts: list[str]) -> None:
         """Show what is on its way, above the line that is typed."""
