@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 Value = TypeVar("Value")
 
@@ -15,7 +15,7 @@ async def eventually(
     deadline = asyncio.get_running_loop().time() + timeout
     while True:
         answer = condition()
-        value: Value = await answer if inspect.isawaitable(answer) else answer
+        value = cast("Value", await answer if inspect.isawaitable(answer) else answer)
         if value:
             return value
         assert asyncio.get_running_loop().time() < deadline, f"not within {timeout} s: {inspect.getsource(condition)}"

@@ -1,0 +1,107 @@
+"""Open calls: started, answered once, committed in call order."""
+
+import asyncio
+
+import pytest
+
+from perdure.batch import CommitResults, StageResult
+from perdure.errors import StoreError
+from perdure.messages import ToolResultPart
+from perdure.ports import Store
+from tests.stores.builders import THREAD, result, with_calls, write
+
+
+def interrupted(call_id: str) -> ToolResultPart:
+    """A result made by the workflow."""
+    return ToolResultPart(call_id=call_id, outcome="interrupted", content="stopped")
+
+
+async def results(store: Store) -> list[tuple[str, str]]:
+    """Call ids and contents of the committed results."""
+    parts = (await store.load_history_with_ancestors(THREAD)).messages[-1].parts
+    return [(part.call_id, part.content) for part in parts if isinstance(part, ToolResultPart)]
+
+
+async def test_each_start_is_counted(store: Store) -> None:
+    """A second start tells the worker that there was one before, which may have had effects."""
+    await with_calls(store, "c1")
+    assert (await store.start_call(THREAD, "c1")).started == 1
+    again = await store.start_call(THREAD, "c1")
+    assert (again.started, again.tool, again.message_id, again.result) == (2, "search", "a", None)
+
+
+async def test_the_first_staged_result_wins(store: Store) -> None:
+    """A second one is told what the first one was; a start after it is not counted and brings it."""
+    await with_calls(store, "c1")
+    await store.start_call(THREAD, "c1")
+    assert await store.stage_result(THREAD, result("c1", "first")) == result("c1", "first")
+    assert await store.stage_result(THREAD, result("c1", "second")) == result("c1", "first")
+    call = await store.start_call(THREAD, "c1")
+    assert (call.started, call.result) == (1, result("c1", "first"))
+
+
+async def test_results_staged_at_once_agree(store: Store) -> None:
+    """Of many workers that finish the same call at one time all hear the same result."""
+    await with_calls(store, "c1")
+    staged = await asyncio.gather(*(store.stage_result(THREAD, result("c1", str(n))) for n in range(8)))
+    assert len({part.content for part in staged}) == 1
+
+
+async def test_a_result_that_comes_by_batch_is_staged_too(store: Store) -> None:
+    """It is under the same rule: the first one wins."""
+    await with_calls(store, "c1", "c2")
+    await store.stage_result(THREAD, result("c1", "first"))
+    await write(store, 3, StageResult(result=result("c1", "late")), StageResult(result=result("c2", "two")))
+    calls = (await store.load_tail(THREAD)).calls
+    assert [call.result for call in calls] == [result("c1", "first"), result("c2", "two")]
+
+
+async def test_results_are_committed_in_call_order(store: Store) -> None:
+    """Whatever the order in which they came; then the calls are closed."""
+    await with_calls(store, "c1", "c2", "c3")
+    for call_id in ("c3", "c1", "c2"):
+        await store.stage_result(THREAD, result(call_id, f"of {call_id}"))
+    await write(store, 3, CommitResults(message_id="a", start=3, call_ids=("c1", "c2", "c3")))
+    assert await results(store) == [("c1", "of c1"), ("c2", "of c2"), ("c3", "of c3")]
+    assert (await store.load_tail(THREAD)).calls == ()
+
+
+async def test_what_a_tool_returned_goes_before_what_the_workflow_made(store: Store) -> None:
+    """A stop closes the open calls as interrupted, but not the one whose result is in (B06)."""
+    await with_calls(store, "c1", "c2", "c3")
+    await store.stage_result(THREAD, result("c2", "two"))
+    made = tuple(interrupted(call_id) for call_id in ("c1", "c2", "c3"))
+    await write(store, 3, CommitResults(message_id="a", start=3, call_ids=("c1", "c2", "c3"), results=made))
+    assert await results(store) == [("c1", "stopped"), ("c2", "two"), ("c3", "stopped")]
+
+
+async def test_a_settled_call_takes_nothing_more(store: Store) -> None:
+    """A late worker hears that the call is not open; so does one that never was."""
+    await with_calls(store, "c1")
+    await write(store, 3, CommitResults(message_id="a", start=1, call_ids=("c1",), results=(interrupted("c1"),)))
+    for call_id in ("c1", "never"):
+        with pytest.raises(StoreError, match="not open"):
+            await store.start_call(THREAD, call_id)
+        with pytest.raises(StoreError, match="not open"):
+            await store.stage_result(THREAD, result(call_id, "late"))
+        with pytest.raises(StoreError, match="not open"):
+            await write(store, 4, StageResult(result=result(call_id, "late")))
+    assert await results(store) == [("c1", "stopped")]
+
+
+async def test_a_group_is_not_closed_without_all_results(store: Store) -> None:
+    """A call without a result would break every later request, so the batch is refused."""
+    await with_calls(store, "c1", "c2")
+    await store.stage_result(THREAD, result("c1"))
+    with pytest.raises(StoreError, match="c2"):
+        await write(store, 3, CommitResults(message_id="a", start=2, call_ids=("c1", "c2")))
+    assert len((await store.load_tail(THREAD)).calls) == 2
+
+
+async def test_results_of_calls_that_were_never_open(store: Store) -> None:
+    """A call with an error is answered by the workflow alone."""
+    await with_calls(store, "c1")
+    await store.stage_result(THREAD, result("c1"))
+    refused = ToolResultPart(call_id="broken", outcome="error", content="unknown tool")
+    await write(store, 3, CommitResults(message_id="a", start=1, call_ids=("broken", "c1"), results=(refused,)))
+    assert await results(store) == [("broken", "unknown tool"), ("c1", "found")]
