@@ -10,6 +10,7 @@ from perdure.bundle import put_runtime_on_path
 from perdure.cli.failure import one_line_errors
 
 COMMANDS: Final = {
+    "demo": "demo",
     "dev": "dev",
     "chat": "chat",
     "start": "threads",
