@@ -3,20 +3,25 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, overload
 
 Value = TypeVar("Value")
 
 
+@overload
 async def eventually(
-    condition: Callable[[], Value | Awaitable[Value]], timeout: float = 10.0, interval: float = 0.01
-) -> Value:
+    condition: Callable[[], Awaitable[Value]], timeout: float = 10.0, interval: float = 0.01
+) -> Value: ...
+@overload
+async def eventually(condition: Callable[[], Value], timeout: float = 10.0, interval: float = 0.01) -> Value: ...
+async def eventually(condition: Callable[[], Any], timeout: float = 10.0, interval: float = 0.01) -> Any:
     """Ask until the answer is true, and return it; fails if it is not within `timeout` seconds."""
     deadline = asyncio.get_running_loop().time() + timeout
     while True:
         answer = condition()
-        value = cast("Value", await answer if inspect.isawaitable(answer) else answer)
-        if value:
-            return value
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
         assert asyncio.get_running_loop().time() < deadline, f"not within {timeout} s: {inspect.getsource(condition)}"
         await asyncio.sleep(interval)
