@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from perdure.contract import PREVIEW_CHARS
 from perdure.inputs import INLINE_BYTES
 from perdure.large_text import LargeTexts
-from perdure.messages import Message, Part, ToolResultPart
+from perdure.messages import EventPart, FilePart, Message, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import ConversationStore, Path, Summary
 
 MAX_CHARS = 64 * 1024 * 1024
@@ -46,21 +46,23 @@ class PathCache:
     async def load(self, thread_id: str) -> Path:
         """The whole path as it is now, texts in blobs included."""
         kept = self._kept.get(thread_id)
-        path = await self._read(thread_id, kept)
-        self._keep(thread_id, path)
+        path = None if kept is None else await self._extend(thread_id, kept)
+        if path is None:
+            kept = None
+            path = await self._resolve(thread_id, await self._store.load_history_with_ancestors(thread_id))
+        self._keep(thread_id, path, kept)
         return path
 
-    async def _read(self, thread_id: str, kept: _Kept | None) -> Path:
-        if kept is not None:
-            known = kept.messages[-1].id
-            path = await self._store.load_history_with_ancestors(thread_id, known)
-            if path.extends is None:
-                return await self._resolve(thread_id, path)
+    async def _extend(self, thread_id: str, kept: _Kept) -> Path | None:
+        """What is kept and what follows it; None if the whole path has to be read."""
+        path = await self._store.load_history_with_ancestors(thread_id, kept.messages[-1].id)
+        if path.extends is None:
+            return None
+        if path.messages and path.messages[0].parent_parts is not None:
             # A branch that cuts the kept message short shares its id but not its parts.
-            if not path.messages or path.messages[0].parent_parts is None:
-                rest = await self._resolve(thread_id, path)
-                return rest.with_(messages=kept.messages + rest.messages, summary=kept.summary, extends=None)
-        return await self._resolve(thread_id, await self._store.load_history_with_ancestors(thread_id))
+            return None
+        rest = await self._resolve(thread_id, path)
+        return rest.with_(messages=kept.messages + rest.messages, summary=kept.summary, extends=None)
 
     async def _resolve(self, thread_id: str, path: Path) -> Path:
         """Put the texts that are kept in blobs into their parts."""
@@ -81,7 +83,7 @@ class PathCache:
         data = await self._store.get_blob(thread_id, part.blob)
         return part.with_(content=data[:INLINE_BYTES].decode("utf-8", "ignore"), size_bytes=len(data))
 
-    def _keep(self, thread_id: str, path: Path) -> None:
+    def _keep(self, thread_id: str, path: Path, before: _Kept | None) -> None:
         self._drop(thread_id)
         messages = path.messages[:-1]
         for after in reversed(path.messages):
@@ -91,7 +93,10 @@ class PathCache:
             messages = messages[:-1]
         if not messages:
             return
-        kept = _Kept(messages, path.summary, sum(_chars(message) for message in messages))
+        if before is None or len(messages) < len(before.messages):
+            before = _Kept((), None, 0)
+        new = messages[len(before.messages) :]
+        kept = _Kept(messages, path.summary, before.chars + sum(_chars(message) for message in new))
         self._kept[thread_id] = kept
         self._chars += kept.chars
         while self._chars > self._max_chars:
@@ -109,6 +114,16 @@ def _is_preview(part: Part) -> bool:
 
 def _chars(message: Message) -> int:
     # 400 is about what a message and a part weigh without their text.
-    return 400 + sum(
-        400 + sum(len(getattr(part, name, "")) for name in ("text", "content", "arguments")) for part in message.parts
-    )
+    return 400 + sum(400 + _text_chars(part) for part in message.parts)
+
+
+def _text_chars(part: Part) -> int:
+    match part:
+        case TextPart() | ReasoningPart():
+            return len(part.text)
+        case ToolResultPart() | EventPart():
+            return len(part.content)
+        case ToolCallPart():
+            return len(part.arguments)
+        case FilePart():
+            return 0

@@ -335,8 +335,11 @@ class _Stream(StreamedResponse):
                 case Think():
                     for piece in _pieces(item.text, reply.chunk_chars):
                         yield manager.handle_thinking_delta(vendor_part_id=index, content=piece)
-                    for piece in _pieces(item.signature or "", reply.chunk_chars):
-                        yield manager.handle_thinking_delta(vendor_part_id=index, signature=piece, provider_name=SYSTEM)
+                    if item.signature is not None:
+                        # In one piece, as providers send it: pydantic-ai takes a second one for another signature.
+                        yield manager.handle_thinking_delta(
+                            vendor_part_id=index, signature=item.signature, provider_name=SYSTEM
+                        )
                 case Call():
                     yield manager.handle_tool_call_delta_events(
                         vendor_part_id=index, tool_name=item.tool, args="", tool_call_id=item.id

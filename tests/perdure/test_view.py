@@ -327,10 +327,11 @@ def test_b39_five_turns_extend_each_other() -> None:
         assert later[: len(earlier)] == earlier
 
 
-def test_b45_a_turn_reads_in_the_order_in_which_it_happened() -> None:
-    """B45: words, calls, results, words."""
+@pytest.mark.parametrize("step", [0, 1])
+def test_b45_a_turn_reads_in_the_order_in_which_it_happened(step: int) -> None:
+    """B45: words, calls, results, words, whatever step the last words are counted under."""
     turn: list[Part] = [TextPart(text="let me look"), call("c1"), call("c2"), result("c1", "1"), result("c2", "2")]
-    seen = view(path(user("go"), ("assistant", [*turn, TextPart(text="sum", step=1)])))
+    seen = view(path(user("go"), ("assistant", [*turn, TextPart(text="sum", step=step)])))
     assert items(seen[1:]) == [
         ModelText("let me look"),
         Call("c1", "a", "{}"),
