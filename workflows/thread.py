@@ -45,7 +45,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.inbox import Inbox, InputKind, read_input
     from perdure.inputs import Accepted, AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
     from perdure.policy import COMPLETE as COMPLETE_POLICY
-    from perdure.policy import CONTINUE_AS_NEW_BYTES, ErrorType
+    from perdure.policy import CONTINUE_AS_NEW_BYTES, REMEMBERED_INPUTS, ErrorType
     from perdure.policy import DISPATCH as DISPATCH_POLICY
     from perdure.ports import Tail, ThreadRecord
     from workflows.attributes import Attributes, State
@@ -85,7 +85,7 @@ class ThreadWorkflow:
         self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
         self._running: dict[str, workflow.ActivityHandle[DispatchResult]] = {}
         self._outside: set[str] = set()
-        self._answers: dict[str, Disposition] = {}
+        self._answers: dict[tuple[str, str], Disposition] = {}
         self._lines: tuple[Line, ...] = ()
         self._problems: tuple[Text, ...] = ()
         self._recoveries = 0
@@ -100,7 +100,8 @@ class ThreadWorkflow:
         self._idle = self._idle_timer()
         try:
             while True:
-                await self._accept()
+                while self._has_ready() and not self._is_history_long():
+                    await self._accept()
                 if self._is_history_long():
                     await self._continue_as_new()
                 turn = self._history.open_turn
@@ -146,16 +147,18 @@ class ThreadWorkflow:
         self._history = HistoryManager.from_tail(self._loaded.tail)
 
     async def _accept(self) -> None:
-        """Take what may be taken now, and make it durable. What it interrupts is stopped after that, never before."""
-        while self._has_ready():
-            for _ in range(BATCH_INPUTS):
-                content = self._inbox.take(self._history.phase)
-                if content is None:
-                    break
-                self._handle(content)
-            await self._sync()
-            self._stop_interrupted()
-            self._active_at = workflow.now()
+        """Take a batch of what may be taken now, and make it durable.
+
+        What it interrupts is stopped after that, never before: the store may know an input already.
+        """
+        batch: list[AnyInput] = []
+        while len(batch) < BATCH_INPUTS and (content := self._inbox.take(self._history.phase)) is not None:
+            self._handle(content)
+            batch.append(content)
+        await self._sync()
+        self._tell(batch)
+        self._stop_interrupted()
+        self._active_at = workflow.now()
 
     def _handle(self, content: AnyInput) -> None:
         disposition = self._history.handle_content(content)
@@ -269,7 +272,6 @@ class ThreadWorkflow:
                 return
             self._history.synced(report)
         self._recoveries = 0
-        self._tell(self._history.take_dispositions())
 
     async def _recover(self, error: ActivityError) -> None:
         """The store refused a batch for good: another writer has changed the thread, or the batch is wrong.
@@ -294,14 +296,21 @@ class ThreadWorkflow:
         await self._load(ThreadStart())
         self._inbox = Inbox(again + self._inbox.waiting)
 
-    def _tell(self, dispositions: dict[str, Disposition]) -> None:
-        for input_id, disposition in dispositions.items():
-            if disposition == "conflict":
-                self._problem(f"Input {input_id} came again with other content; the first content stays.")
-            elif disposition in ("rejected", "dropped"):
-                self._problem(f"Input {input_id} was {disposition}.")
-        newest: dict[str, Disposition] = {**self._answers, **dispositions}
-        self._answers = dict(list(newest.items())[-200:])
+    def _tell(self, batch: list[AnyInput]) -> None:
+        """Answer the handlers that wait, and show what a signal cannot be told."""
+        dispositions = self._history.take_dispositions()
+        for content in batch:
+            if isinstance(content, UserMessage | Event) and (disposition := dispositions.get(content.id)):
+                self._answers[content.id, content.digest] = disposition
+                self._show_refusal(content.id, disposition)
+        for forgotten in list(self._answers)[:-REMEMBERED_INPUTS]:
+            del self._answers[forgotten]
+
+    def _show_refusal(self, input_id: str, disposition: Disposition) -> None:
+        if disposition == "conflict":
+            self._problem(f"Input {input_id} came again with other content; the first content stays.")
+        elif disposition in ("rejected", "dropped"):
+            self._problem(f"Input {input_id} was {disposition}.")
 
     async def _cancel(self) -> None:
         """The workflow is cancelled from outside: settle what is open, so that nothing is left half done."""
@@ -325,10 +334,13 @@ class ThreadWorkflow:
         workflow task: its local activities are recorded and not run again if the closing task is refused because a
         signal came in. Nothing is awaited after the inbox was read, so no signal can slip in between.
         """
-        while not workflow.all_handlers_finished() or self._has_ready():
-            await workflow.wait_condition(lambda: workflow.all_handlers_finished() or self._has_ready())
-            await self._accept()
-        await workflow.sleep(0.001, summary="before continue-as-new")
+        while True:
+            while not workflow.all_handlers_finished():
+                await self._accept()
+                await workflow.wait_condition(lambda: workflow.all_handlers_finished() or self._has_ready())
+            await workflow.sleep(0.001, summary="before continue-as-new")
+            if workflow.all_handlers_finished():
+                break
         workflow.continue_as_new(
             args=[
                 None,
@@ -396,10 +408,12 @@ class ThreadWorkflow:
         """Like the signal `user_message`, answered with the message's id and what becomes of it."""
         content = read_input("user_message", message, str(workflow.uuid4()))
         assert isinstance(content, UserMessage)
+        # An earlier answer to the same words is not the answer to their repetition.
+        self._answers.pop((content.id, content.digest), None)
         known = self._inbox.put(content)
         if known is None:
-            await workflow.wait_condition(lambda: self._known_disposition(content.id) is not None)
-            known = self._known_disposition(content.id)
+            await workflow.wait_condition(lambda: self._disposition(content) is not None)
+            known = self._disposition(content)
         assert known is not None
         return Accepted(message_id=ids.input_message_id(self._thread_id, content.id), disposition=known)
 
@@ -444,11 +458,12 @@ class ThreadWorkflow:
             self._problem(str(error))
             return
         if disposition == "conflict" and isinstance(content, UserMessage | Event):
-            self._tell({content.id: disposition})
+            self._show_refusal(content.id, disposition)
 
-    def _known_disposition(self, input_id: str) -> Disposition | None:
-        waiting = None if self._has_ready() else self._inbox.disposition(input_id)
-        return self._answers.get(input_id) or waiting
+    def _disposition(self, content: UserMessage) -> Disposition | None:
+        """What became of a message, None while that is not decided."""
+        answer = self._answers.get((content.id, content.digest))
+        return answer or (None if self._has_ready() else self._inbox.disposition(content.id))
 
     def _is_settled(self, turn: int) -> bool:
         state = self._history.state

@@ -1,0 +1,54 @@
+"""One Temporal server for the run; a database and a task queue for each test."""
+
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from temporalio.client import Client
+
+from perdure.agent import Agent
+from perdure.connection import connect_temporal
+from perdure.dev.temporal_server import TemporalServer
+from stores.postgres import PostgresStore
+from tests.stack import Stack
+
+StackFactory = Callable[..., Awaitable[Stack]]
+
+
+@pytest.fixture(scope="session")
+async def temporal_server() -> AsyncGenerator[TemporalServer]:
+    """The server that all tests of the run share."""
+    async with TemporalServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def temporal(temporal_server: TemporalServer) -> Client:
+    """A client with our data converter."""
+    return await connect_temporal({"target_host": temporal_server.address})
+
+
+@pytest.fixture
+def thread() -> str:
+    """A thread id of its own: all tests share one server, so one name would be one workflow."""
+    return f"t-{uuid.uuid4()}"
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncGenerator[PostgresStore]:
+    """A store over a database of its own."""
+    store = await PostgresStore.connect(database_url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def start_stack(temporal: Client, store: PostgresStore) -> AsyncGenerator[StackFactory]:
+    """Start a stack for some agents; it ends with the test."""
+    async with AsyncExitStack() as stacks:
+
+        async def start(*agents: Agent, sandbox: bool = True) -> Stack:
+            return await stacks.enter_async_context(Stack(temporal, store, agents, sandbox=sandbox))
+
+        yield start
