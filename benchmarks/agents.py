@@ -1,0 +1,102 @@
+"""The agents that the benchmarks' workers serve. Their models answer by script, so what is measured is the runtime.
+
+`endless` and `crash` do what the words of the user say. The tools of `crash` note each run in the folder that `RUNS`
+names, so that a second run after a crash shows up.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from perdure.agent import Agent
+from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel
+
+RUNS: Final = "BENCHMARK_RUNS"
+
+QUESTION: Final = "q" * 100
+ANSWER: Final = "a" * 200
+RESULT: Final = "r" * 100
+
+PHASE_S: Final = 2.0
+"""How long a slow answer of `crash` streams and its slow tool runs."""
+
+_CHUNKS: Final = 40
+
+
+def _agent(name: str, script: Callable[[Asked], Reply | str]) -> Agent:
+    def answer(asked: Asked) -> Reply | str:
+        # The model keeps what it was asked, for tests to look at; here that would grow and be measured.
+        model.requests.clear()
+        return script(asked)
+
+    model = ScriptedModel(answer)
+    return Agent(name, model=model)
+
+
+def _two_calls(asked: Asked) -> Reply | str:
+    return ANSWER if asked.results else Reply(Call("look_up", {"key": "first"}), Call("look_up", {"key": "second"}))
+
+
+def _endless(asked: Asked) -> Reply | str:
+    match asked.user_text:
+        case "stream":
+            return Reply("word " * 20_000, chunk_chars=5, delay_s=0.01)
+        case "tool":
+            return Reply(Call("wait"))
+        case "fail":
+            return Reply(ANSWER, failures=[Failure(429, retry_after_s=30)] * 10_000)
+        case _:
+            return ANSWER
+
+
+def _crash(asked: Asked) -> Reply | str:
+    if asked.results:
+        return ANSWER
+    match asked.user_text.split(maxsplit=1):
+        case ["stream", _]:
+            return Reply(ANSWER, chunk_chars=len(ANSWER) // _CHUNKS, delay_s=PHASE_S / _CHUNKS)
+        case ["tool", label]:
+            return Reply(Call("quick", {"label": label}), Call("slow", {"label": label}))
+        case _:
+            return ANSWER
+
+
+chat: Final = _agent("chat", lambda asked: ANSWER)
+tools: Final = _agent("tools", _two_calls)
+endless: Final = _agent("endless", _endless)
+crash: Final = _agent("crash", _crash)
+
+
+@tools.tool
+async def look_up(key: str) -> str:
+    """Return at once."""
+    return RESULT
+
+
+@endless.tool
+async def wait() -> str:
+    """Return long after the benchmark has ended."""
+    await asyncio.sleep(3600)
+    return RESULT
+
+
+@crash.tool
+async def quick(label: str) -> str:
+    """Note the run and return at once."""
+    _note(f"{label}-quick")
+    return RESULT
+
+
+@crash.tool
+async def slow(label: str) -> str:
+    """Note the run and return after a while."""
+    _note(f"{label}-slow")
+    await asyncio.sleep(PHASE_S)
+    return RESULT
+
+
+def _note(run: str) -> None:
+    with (Path(os.environ[RUNS]) / run).open("ab") as file:
+        file.write(b".")
