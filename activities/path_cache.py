@@ -1,11 +1,12 @@
 """The conversation as `complete` reads it, with what was read before kept in memory.
 
 Kept is the path without its last message, since only the last message of a path still grows: whatever is appended to
-a thread goes to its head or after it. So the next read asks only for what follows. It is never stale, because nothing
-is taken on trust: the store itself says whether the kept end is still on the path (`Path.extends`); if it is not (the
-head moved to another branch, or a summary came in), the store returns the whole path and that replaces what was kept.
-The way from a message up to the root is fixed, each message having one parent, so if the end is on the path, all
-before it is too.
+a thread goes to its head or after it. So the next read asks only for what follows. Nothing is taken on trust: the
+store itself says whether the kept end is still on the path (`Path.extends`); if it is not (the head moved to another
+branch, or a summary came in after it), the store returns the whole path and that replaces what was kept. The way from
+a message up to the root is fixed, each message having one parent, so if the end is on the path, all before it is too.
+One thing the store does not say: that a summary was hung on a message before the kept end. Until the thread is read
+whole again, its path is longer than it need be, but not wrong.
 """
 
 import asyncio
