@@ -23,22 +23,19 @@ with workflow.unsafe.imports_passed_through():
     from perdure.codec import Text, Wire, clip
     from perdure.contract import (
         COMPLETE,
-        DISPATCH,
         LOAD,
         SYNC,
         WORKFLOW_TYPE,
         CallStatus,
         CompleteRequest,
         CompleteResult,
-        DispatchRequest,
-        DispatchResult,
         LoadRequest,
         LoadResult,
         Stopped,
         ThreadStart,
         ThreadStatus,
     )
-    from perdure.details import Line, details, remember, transcript
+    from perdure.details import Line
     from perdure.errors import UsageError
     from perdure.history import HistoryManager
     from perdure.history_state import HistoryState, LiveCall, OpenTurn
@@ -46,19 +43,17 @@ with workflow.unsafe.imports_passed_through():
     from perdure.inputs import Accepted, AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
     from perdure.policy import COMPLETE as COMPLETE_POLICY
     from perdure.policy import CONTINUE_AS_NEW_BYTES, REMEMBERED_INPUTS, ErrorType
-    from perdure.policy import DISPATCH as DISPATCH_POLICY
     from perdure.ports import Tail, ThreadRecord
     from workflows.attributes import Attributes, State
+    from workflows.board import Board
+    from workflows.calls import Calls, Handle
     from workflows.stored import stored
 
 BATCH_INPUTS = 500
 """Inputs that one sync takes: a storm becomes a few transactions of a bounded size."""
 
 RECOVERIES = 3
-"""Failed syncs in a row after which the run fails instead of trying on; the next input starts a new one."""
-
-DISPATCH_MARGIN = timedelta(seconds=60)
-"""What a tool's activity may take beyond the tool's own time, to stage the result."""
+"""Failures in a row after which what caused them is given up, so that the thread does not go round for ever."""
 
 
 class Carried(Wire):
@@ -79,16 +74,16 @@ class ThreadWorkflow:
 
     def __init__(self) -> None:
         self._thread_id = ids.thread_id(workflow.info().workflow_id)
-        self._inbox = Inbox()
         self._agent = ""
-        self._history: HistoryManager = HistoryManager(HistoryState(thread_id=self._thread_id))
         self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
-        self._running: dict[str, workflow.ActivityHandle[DispatchResult]] = {}
-        self._outside: set[str] = set()
+        self._history = HistoryManager(HistoryState(thread_id=self._thread_id))
+        self._inbox = Inbox()
+        self._batch: list[AnyInput] = []
         self._answers: dict[tuple[str, str], Disposition] = {}
-        self._lines: tuple[Line, ...] = ()
-        self._problems: tuple[Text, ...] = ()
-        self._recoveries = 0
+        self._model_call: workflow.ActivityHandle[CompleteResult] | None = None
+        self._calls = Calls()
+        self._board = Board()
+        self._failures = 0
         self._active_at = workflow.now()
 
     # -- the loop ----------------------------------------------------------------------------------------------
@@ -96,39 +91,37 @@ class ThreadWorkflow:
     @workflow.run
     async def run(self, start: Any = None, carried: Carried | None = None) -> None:
         """Live until there is nothing to do for a long time; the next input starts the workflow again."""
-        await self._restore(start, carried)
-        self._idle = self._idle_timer()
         try:
+            await self._restore(start, carried)
+            self._idle = self._idle_timer()
             while True:
-                while self._has_ready() and not self._is_history_long():
-                    await self._accept()
-                if self._is_history_long():
-                    await self._continue_as_new()
-                turn = self._history.open_turn
-                if turn is None or self._waits_outside(turn):
-                    self._show("waiting" if turn else "idle")
-                    await workflow.wait_condition(lambda: self._has_ready() or self._idle.done())
-                    if not self._has_ready():
-                        if self._is_idle():
-                            return
-                        self._idle = self._idle_timer()
-                elif turn.calls:
-                    await self._dispatch(turn)
-                else:
-                    await self._complete(turn)
+                try:
+                    if not await self._advance():
+                        return
+                    self._failures = 0
+                except Exception as error:  # a refused sync or a bug is one turn's trouble and never the task's
+                    await self._recover(error)
         except asyncio.CancelledError:
             await self._cancel()
             raise
 
-    async def _restore(self, start: Any, carried: Carried | None) -> None:
-        if carried is not None:
-            self._agent, self._loaded = carried.agent, carried.loaded
-            self._history = HistoryManager(carried.history)
-            # Signals of this run may have come before its first line ran: what was carried is older.
-            self._inbox = Inbox(carried.waiting + self._inbox.waiting)
-            self._outside = set(carried.outside)
-            self._lines, self._problems = carried.lines, carried.problems
+    async def _advance(self) -> bool:
+        """One move of the thread; False if it is time to hibernate."""
+        while self._has_ready() and not self._is_history_long():
+            await self._accept()
+        if self._is_history_long():
+            await self._continue_as_new()
+        turn = self._history.open_turn
+        if turn is None or self._calls.wait_only_outside(turn):
+            return await self._wait()
+        if turn.calls:
+            await self._dispatch(turn)
         else:
+            await self._complete(turn)
+        return True
+
+    async def _restore(self, start: Any, carried: Carried | None) -> None:
+        if carried is None:
             try:
                 await self._load(ThreadStart.model_validate(start if start is not None else {}))
             except ValueError as error:
@@ -137,41 +130,49 @@ class ThreadWorkflow:
                     type=ErrorType.USAGE,
                     non_retryable=True,
                 ) from error
-        thread = self._loaded.tail.thread
-        self._attributes = Attributes(thread, enabled=self._loaded.search_attributes)
+        else:
+            self._agent, self._loaded = carried.agent, carried.loaded
+            self._history = HistoryManager(carried.history)
+            # Signals of this run may have come before its first line ran; what was carried is older.
+            self._inbox = Inbox(carried.waiting + self._inbox.waiting)
+            self._calls = Calls(carried.outside)
+            self._board = Board(carried.lines, carried.problems + self._board.problems)
+        self._attributes = Attributes(self._loaded.tail.thread, enabled=self._loaded.search_attributes)
 
     async def _load(self, start: ThreadStart) -> None:
         request = LoadRequest(thread_id=self._thread_id, start=start)
-        self._loaded = await stored(LOAD, request, LoadResult, "load the thread")
-        self._agent = self._loaded.tail.thread.agent
-        self._history = HistoryManager.from_tail(self._loaded.tail)
+        loaded = await stored(LOAD, request, LoadResult, "load the thread")
+        self._agent = loaded.tail.thread.agent
+        self._history = HistoryManager.from_tail(loaded.tail)
+        # The rest of the tail is the history's from now on.
+        self._loaded = loaded.with_(tail=Tail(thread=loaded.tail.thread))
 
     async def _accept(self) -> None:
         """Take a batch of what may be taken now, and make it durable.
 
         What it interrupts is stopped after that, never before: the store may know an input already.
         """
-        batch: list[AnyInput] = []
-        while len(batch) < BATCH_INPUTS and (content := self._inbox.take(self._history.phase)) is not None:
+        while len(self._batch) < BATCH_INPUTS and (content := self._inbox.take(self._history.phase)) is not None:
+            self._batch.append(content)
             self._handle(content)
-            batch.append(content)
         await self._sync()
-        self._tell(batch)
-        self._stop_interrupted()
+        self._tell(self._batch)
+        self._batch = []
+        self._calls.stop(call.call_id for call in self._history.take_interrupted_tool_calls())
         self._active_at = workflow.now()
 
     def _handle(self, content: AnyInput) -> None:
         disposition = self._history.handle_content(content)
         if isinstance(content, UserMessage) and disposition not in ("duplicate", "conflict", "rejected"):
-            self._lines = remember(self._lines, "User", content.text)
+            self._board.line("User", content.text)
         elif isinstance(content, Event) and disposition == "started":
-            self._lines = remember(self._lines, "Event", content.content)
+            self._board.line("Event", content.content)
 
     async def _complete(self, turn: OpenTurn) -> None:
         """One model call, raced against inputs; then its step is durable."""
         number, step = self._history.begin_step()
         self._show("running" if step else None)
-        model_call = workflow.start_activity(
+        self._model_call = model_call = workflow.start_activity(
             COMPLETE,
             CompleteRequest(thread_id=self._thread_id, agent=self._agent, turn=number, step=step),
             result_type=CompleteResult,
@@ -181,9 +182,13 @@ class ThreadWorkflow:
             cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
             summary=f"turn {number} · step {step + 1} · model call",
         )
-        if not await self._accept_until(model_call, turn):
-            model_call.cancel()
-            return
+        while not model_call.done():
+            await workflow.wait_condition(lambda: model_call.done() or self._has_ready())
+            if self._has_ready():
+                await self._accept()
+                if self._is_closed(turn):
+                    model_call.cancel()
+                    return
         try:
             outline = model_call.result()
         except ActivityError as error:
@@ -191,18 +196,8 @@ class ThreadWorkflow:
         else:
             self._history.handle_step(outline)
             self._history.flush_turn_trimming_reasoning()
-            self._remember_step(outline)
+            self._board.step(outline)
         await self._sync()
-
-    async def _accept_until(self, work: "asyncio.Future[Any]", turn: OpenTurn) -> bool:
-        """Accept inputs until the work is done. False if one of them has closed the turn that the work is for."""
-        while not work.done():
-            await workflow.wait_condition(lambda: work.done() or self._has_ready())
-            if self._has_ready():
-                await self._accept()
-                if self._history.open_turn is None or self._history.open_turn.turn != turn.turn:
-                    return False
-        return True
 
     async def _dispatch(self, turn: OpenTurn) -> None:
         """Run the calls of a step that is durable, and take in results until its group is settled.
@@ -211,90 +206,62 @@ class ThreadWorkflow:
         restored turn comes from the store.
         """
         for call in turn.calls:
-            if not call.dispatched and not call.settled and call.outline.kind == "function":
-                self._running[call.call_id] = self._start_call(call)
+            if not call.dispatched and not call.settled:
+                self._calls.start(call, self._thread_id, self._agent)
                 self._history.mark_dispatched(call.call_id)
-            elif call.outline.kind == "client":
-                self._outside.add(call.call_id)
         self._show("running")
-        await workflow.wait_condition(
-            lambda: self._has_ready() or not self._running or any(task.done() for task in self._running.values())
-        )
-        for call_id in [call_id for call_id, task in self._running.items() if task.done()]:
-            self._take_result(call_id, self._running.pop(call_id))
+        await workflow.wait_condition(lambda: self._has_ready() or not self._calls.running or self._calls.has_done())
+        for call_id, handle in self._calls.take_done():
+            self._take_result(call_id, handle)
         await self._sync()
 
-    def _start_call(self, call: LiveCall) -> "workflow.ActivityHandle[DispatchResult]":
-        return workflow.start_activity(
-            DISPATCH,
-            DispatchRequest(thread_id=self._thread_id, agent=self._agent, call_id=call.call_id),
-            result_type=DispatchResult,
-            start_to_close_timeout=timedelta(seconds=call.outline.timeout_s) + DISPATCH_MARGIN,
-            heartbeat_timeout=DISPATCH_POLICY.heartbeat,
-            retry_policy=DISPATCH_POLICY.retry,
-            cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-            summary=clip(f"{call.outline.tool}({call.outline.preview})", 200),
-        )
-
-    def _take_result(self, call_id: str, task: "workflow.ActivityHandle[DispatchResult]") -> None:
+    def _take_result(self, call_id: str, handle: Handle) -> None:
         call = self._live_call(call_id)
         try:
-            result = task.result()
+            result = handle.result()
         except ActivityError as error:
             content = _sentence(error, "The tool could not be run")
             self._history.handle_content(ToolResult(call_id=call_id, outcome="error", content=content))
             return
         if result.outcome == "pending":
-            self._outside.add(call_id)
+            self._calls.wait_outside(call_id)
             return
         self._history.handle_content(ToolResult(call_id=call_id, staged=True))
         if call:
             mark = "" if result.outcome == "ok" else "failed: "
-            self._lines = remember(self._lines, f"Tool {clip(call.outline.tool, 64)}", mark + result.preview)
-
-    def _stop_interrupted(self) -> None:
-        """Cancel the activities of calls that were interrupted; nobody waits for them."""
-        for call in self._history.take_interrupted_tool_calls():
-            task = self._running.pop(call.call_id, None)
-            if task is not None:
-                task.cancel()
-            self._outside.discard(call.call_id)
+            self._board.line(f"Tool {clip(call.outline.tool, 64)}", mark + result.preview)
 
     # -- durability --------------------------------------------------------------------------------------------
 
     async def _sync(self) -> None:
         """Make everything durable that was decided since the last sync."""
         while (batch := self._history.take_pending(workflow.info().run_id)) is not None:
-            try:
-                report = await stored(SYNC, batch, SyncReport, f"sync {batch.number}")
-            except ActivityError as error:
-                await self._recover(error)
-                return
-            self._history.synced(report)
-        self._recoveries = 0
+            self._history.synced(await stored(SYNC, batch, SyncReport, f"sync {batch.number}"))
 
-    async def _recover(self, error: ActivityError) -> None:
-        """The store refused a batch for good: another writer has changed the thread, or the batch is wrong.
+    async def _recover(self, error: Exception) -> None:
+        """The store refused a batch for good (another writer has changed the thread), or there is a bug.
 
-        Go back to what is durable. The inputs of the batch come again, and if they were the cause, the run fails
-        after a few tries instead of going round for ever.
+        Go back to what is durable, with the inputs of the batch to be handled again. After a few failures in a row
+        the batch is given up, and the open turn with it, so that the thread stays usable; then the run fails.
         """
-        self._recoveries += 1
-        self._problem(_sentence(error, "A sync was refused"))
-        if self._recoveries > RECOVERIES:
+        self._failures += 1
+        sentence = _sentence(error, "The thread went back to what is stored")
+        self._board.problem(sentence)
+        if self._failures > 2 * RECOVERIES:
             raise ApplicationError(
-                f"{_sentence(error, 'A sync was refused')} Nothing stored was lost; the next message starts the "
-                "thread again from the store.",
+                f"{sentence} Nothing that is stored is lost: the next message starts the thread again from there.",
                 type=ErrorType.BUG,
                 non_retryable=True,
             ) from error
-        again = self._history.unsynced_inputs
-        for task in self._running.values():
-            task.cancel()
-        self._running.clear()
-        self._outside.clear()
+        if self._model_call is not None:
+            self._model_call.cancel()
+        self._calls.stop_all()
+        again, self._batch = tuple(self._batch), []
         await self._load(ThreadStart())
-        self._inbox = Inbox(again + self._inbox.waiting)
+        if self._failures < RECOVERIES:
+            self._inbox = Inbox(again + self._inbox.waiting)
+        elif self._history.open_turn is not None:
+            self._history.fail_turn(sentence)
 
     def _tell(self, batch: list[AnyInput]) -> None:
         """Answer the handlers that wait, and show what a signal cannot be told."""
@@ -308,20 +275,19 @@ class ThreadWorkflow:
 
     def _show_refusal(self, input_id: str, disposition: Disposition) -> None:
         if disposition == "conflict":
-            self._problem(f"Input {input_id} came again with other content; the first content stays.")
+            self._board.problem(f"Input {input_id} came again with other content; the first content stays.")
         elif disposition in ("rejected", "dropped"):
-            self._problem(f"Input {input_id} was {disposition}.")
+            self._board.problem(f"Input {input_id} was {disposition}.")
 
     async def _cancel(self) -> None:
         """The workflow is cancelled from outside: settle what is open, so that nothing is left half done."""
-        for task in self._running.values():
-            task.cancel()
+        self._calls.stop_all()
         self._history.handle_content(Interrupt(reason="The workflow was cancelled."))
         await self._sync()
 
     def _is_history_long(self) -> bool:
         info = workflow.info()
-        return not self._running and (
+        return not self._calls.running and (
             info.is_continue_as_new_suggested()
             or info.get_current_history_length() >= self._loaded.history_events
             or info.get_current_history_size() >= CONTINUE_AS_NEW_BYTES
@@ -330,9 +296,10 @@ class ThreadWorkflow:
     async def _continue_as_new(self) -> None:
         """Hand everything to a new run, between two steps.
 
-        Handlers that wait for their input's disposition get it from `_accept`, so they end. The timer ends the
-        workflow task: its local activities are recorded and not run again if the closing task is refused because a
-        signal came in. Nothing is awaited after the inbox was read, so no signal can slip in between.
+        Handlers that wait for their message's disposition get it from `_accept`, so they end; inputs that nobody
+        waits for are carried. The timer ends the workflow task: its local activities are recorded, and not run again
+        if the closing task is refused because a signal came in. Nothing is awaited after the inbox was read, so no
+        signal can slip in between.
         """
         while True:
             while not workflow.all_handlers_finished():
@@ -341,45 +308,50 @@ class ThreadWorkflow:
             await workflow.sleep(0.001, summary="before continue-as-new")
             if workflow.all_handlers_finished():
                 break
-        workflow.continue_as_new(
-            args=[
-                None,
-                Carried(
-                    agent=self._agent,
-                    loaded=self._loaded.with_(tail=Tail(thread=self._loaded.tail.thread)),
-                    history=self._history.state,
-                    waiting=self._inbox.waiting,
-                    outside=tuple(sorted(self._outside)),
-                    lines=self._lines,
-                    problems=self._problems,
-                ),
-            ]
+        carried = Carried(
+            agent=self._agent,
+            loaded=self._loaded,
+            history=self._history.state,
+            waiting=self._inbox.waiting,
+            outside=self._calls.outside,
+            lines=self._board.lines,
+            problems=self._board.problems,
         )
+        workflow.continue_as_new(args=[None, carried])
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
     def _has_ready(self) -> bool:
         return self._inbox.has_ready(self._history.phase)
 
-    def _waits_outside(self, turn: OpenTurn) -> bool:
-        """Whether all that is left of the step are results from outside."""
-        unsettled = {call.call_id for call in turn.calls if not call.settled}
-        return bool(unsettled) and unsettled <= self._outside
+    async def _wait(self) -> bool:
+        """Wait for an input; False if none came for so long that the thread may hibernate."""
+        self._show("waiting" if self._history.open_turn else "idle")
+        await workflow.wait_condition(lambda: self._has_ready() or self._idle.done())
+        if self._has_ready():
+            return True
+        if self._is_idle():
+            return False
+        self._idle = self._idle_timer()
+        return True
 
     def _idle_timer(self) -> "asyncio.Task[None]":
         # One timer for as long as the thread idles, looked at when it fires: restarting it with every turn would cost
         # two events each.
         left = timedelta(seconds=self._loaded.idle_s) - (workflow.now() - self._active_at)
-        return asyncio.create_task(workflow.sleep(max(left, timedelta(seconds=1)), summary="idle until"))
+        return asyncio.create_task(workflow.sleep(max(left, timedelta(seconds=1)), summary="until hibernation"))
 
     def _is_idle(self) -> bool:
         idle_for = workflow.now() - self._active_at
         return (
             idle_for >= timedelta(seconds=self._loaded.idle_s)
             and not len(self._inbox)
-            and not self._running
+            and not self._calls.running
             and workflow.all_handlers_finished()
         )
+
+    def _is_closed(self, turn: OpenTurn) -> bool:
+        return self._history.open_turn is None or self._history.open_turn.turn != turn.turn
 
     # -- handlers ----------------------------------------------------------------------------------------------
 
@@ -442,7 +414,7 @@ class ThreadWorkflow:
     @workflow.query
     def transcript(self) -> str:
         """The last messages, clipped; the whole conversation is in the store (`perdure history`)."""
-        return transcript(self._lines)
+        return self._board.transcript()
 
     @workflow.query
     def open_calls(self) -> list[CallStatus]:
@@ -455,7 +427,7 @@ class ThreadWorkflow:
             content = read_input(kind, value, str(workflow.uuid4()))
             disposition = self._inbox.put(content)
         except UsageError as error:
-            self._problem(str(error))
+            self._board.problem(str(error))
             return
         if disposition == "conflict" and isinstance(content, UserMessage | Event):
             self._show_refusal(content.id, disposition)
@@ -471,25 +443,12 @@ class ThreadWorkflow:
 
     # -- what people see ---------------------------------------------------------------------------------------
 
-    def _problem(self, sentence: str) -> None:
-        workflow.logger.warning("thread problem", extra={"problem": sentence})
-        self._problems = (*self._problems, clip(sentence, 500))[-10:]
-
-    def _remember_step(self, outline: CompleteResult) -> None:
-        if outline.preview:
-            self._lines = remember(self._lines, "Assistant", outline.preview)
-        if outline.detail and outline.finish not in ("stop", "tool_calls"):
-            self._lines = remember(self._lines, "Assistant", f"({outline.finish}: {outline.detail})")
-
     def _live_call(self, call_id: str) -> LiveCall | None:
         turn = self._history.open_turn
         return next((call for call in turn.calls if call.call_id == call_id), None) if turn else None
 
     def _show(self, state: State | None) -> None:
-        """Bring the UI up to date; the search attribute only when it changes, since it costs an event."""
-        if state is not None:
-            self._attributes.show(state)
-        workflow.set_current_details(details(self._status(), self._lines))
+        self._board.show(self._status(), self._attributes, state)
 
     def _status(self) -> ThreadStatus:
         history = self._history.state
@@ -497,7 +456,7 @@ class ThreadWorkflow:
         waiting = self._inbox.waiting
         state: State = "idle"
         if turn is not None:
-            state = "waiting" if self._waits_outside(turn) else "running"
+            state = "waiting" if self._calls.wait_only_outside(turn) else "running"
         return ThreadStatus(
             thread_id=self._thread_id,
             agent=self._agent,
@@ -510,11 +469,11 @@ class ThreadWorkflow:
             queued=sum(isinstance(content, UserMessage) for content in waiting),
             deferred=sum(isinstance(content, Event) for content in waiting),
             usage=history.usage,
-            problems=self._problems,
+            problems=self._board.problems,
         )
 
     def _call_status(self, call: LiveCall) -> CallStatus:
-        running = call.call_id in self._running
+        running = self._calls.is_running(call.call_id)
         return CallStatus(
             call_id=call.call_id,
             tool=call.outline.tool,
@@ -524,9 +483,10 @@ class ThreadWorkflow:
         )
 
 
-def _sentence(error: ActivityError, what: str) -> str:
+def _sentence(error: Exception, what: str) -> str:
     """What happened, from the failure's innermost cause, for people and the model."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    return clip(f"{what}: {getattr(cause, 'message', None) or cause}", 500)
+    message = getattr(cause, "message", None) or str(cause) or type(cause).__name__
+    return clip(f"{what}: {message}", 500)
