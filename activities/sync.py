@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from perdure.agent import Agent, Agents
 from perdure.batch import SyncBatch, SyncReport
 from perdure.contract import LOAD, SYNC, LoadRequest, LoadResult
-from perdure.errors import StaleWriter, StoreUnavailable, ThreadNotFound, UsageError
+from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotFound, UsageError
 from perdure.policy import ErrorType
 from perdure.ports import Store, ThreadRecord
 
@@ -79,3 +79,6 @@ async def store_call(call: Awaitable[Result]) -> Result:
         raise ApplicationError(str(error), type=ErrorType.STALE_WRITER, non_retryable=True) from error
     except ThreadNotFound as error:
         raise ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True) from error
+    except StoreError as error:
+        # The store is there and says no: it would say so every time.
+        raise ApplicationError(str(error), type=ErrorType.BUG, non_retryable=True) from error

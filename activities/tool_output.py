@@ -3,13 +3,17 @@
 import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time
-from typing import Any, Literal, cast
+from enum import Enum
+from typing import Any, Final, Literal, cast
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
+
+RESULT_CHARS: Final = 64 * 1024 * 1024
+"""The largest result that is kept. It is held in memory several times on its way into the store."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +32,33 @@ def error_output(sentence: str) -> ToolOutput:
 def tool_output(value: object) -> ToolOutput:
     """Encode a returned value.
 
-    Datetimes, sets, decimals, bytes (base64), dataclasses and pydantic models are written as JSON has them; NaN and
-    infinities become text, since no strict parser takes them; integers keep all their digits. Keys that are not text
-    are written as text; two keys that would become one are an error, as is a value that JSON has no form for.
+    Datetimes, sets, decimals, enums, bytes (base64), dataclasses and pydantic models are written as JSON has them; NaN
+    and infinities become text, since no strict parser takes them; integers keep all their digits. Keys that are not
+    text are written as their JSON; two keys that would become one are an error, as is a value that JSON has no form
+    for, an iterator, and a text above `RESULT_CHARS`.
     """
-    if isinstance(value, str):
-        return ToolOutput(value)
     try:
-        return ToolOutput(json.dumps(_jsonable(value), ensure_ascii=False, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
+        text = value if isinstance(value, str) else json.dumps(_jsonable(value), ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        return error_output("The tool ran, but what it returned is nested too deeply, or contains itself.")
+    except Exception as error:  # properties and serializers of the returned object are code of the tool's author
         return error_output(f"The tool ran, but what it returned cannot be written as JSON: {error}")
+    if len(text) > RESULT_CHARS:
+        return error_output(
+            f"The tool ran, but what it returned has {len(text):,} characters, more than the {RESULT_CHARS:,} that are "
+            "kept. Ask for less of it."
+        )
+    # A subclass of str (an enum, for one) is stored as the plain text that it holds.
+    return ToolOutput(str.__str__(text))
 
 
 def _jsonable(value: object) -> Any:
     match value:
-        case None | bool() | int() | str():
+        case None | bool():
+            return value
+        case Enum():
+            return _jsonable(value.value)
+        case int() | str():
             return value
         case float():
             return value if math.isfinite(value) else str(value)
@@ -54,13 +70,15 @@ def _jsonable(value: object) -> Any:
             return _jsonable(value.model_dump())
         case Mapping():
             return _jsonable_mapping(cast("Mapping[object, object]", value))
-        case list() | tuple():
+        case Sequence():
             return [_jsonable(item) for item in cast("Sequence[object]", value)]
-        case set() | frozenset():
+        case Set():
             # Sorted by their text, so that the same set reads the same in every process.
-            return sorted((_jsonable(item) for item in cast("set[object]", value)), key=lambda item: json.dumps(item))
+            return sorted((_jsonable(item) for item in cast("Set[object]", value)), key=json.dumps)
+        case Iterator():
+            raise TypeError(f"a {type(cast('object', value)).__name__} is read only once; return a list")
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return _jsonable(asdict(value))
+            return {field.name: _jsonable(getattr(value, field.name)) for field in fields(value)}
         case _:
             return to_jsonable_python(value)
 
@@ -68,7 +86,8 @@ def _jsonable(value: object) -> Any:
 def _jsonable_mapping(mapping: Mapping[object, object]) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for key, item in mapping.items():
-        name = key if isinstance(key, str) else str(_jsonable(key))
+        plain = _jsonable(key)
+        name = plain if isinstance(plain, str) else json.dumps(plain)
         if name in encoded:
             raise ValueError(f"two keys of one object are both written {name!r}")
         encoded[name] = _jsonable(item)

@@ -8,6 +8,7 @@ trip, and what keeps integers of any length exact. Faster encoders refuse or rou
 import hashlib
 import json
 import math
+import re
 from functools import cache
 from typing import Annotated, Any, Self, cast
 
@@ -25,6 +26,9 @@ Text = Annotated[str, PlainValidator(_check_text, json_schema_input_type=str)]
 
 type_key = "kind"
 
+MAX_LEVELS = 100
+"""How deep data from outside may be nested: pydantic encodes 255 levels, and boundary types are around it."""
+
 
 class Wire(BaseModel):
     """A frozen boundary type. Fields that hold their default are left out when it is encoded.
@@ -33,7 +37,8 @@ class Wire(BaseModel):
     know it. Unknown fields are kept, so an older worker hands a newer one's value on unchanged.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    # "constants" keeps NaN what it is until `dumps` refuses it; pydantic alone would write null.
+    model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="constants")
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -61,23 +66,45 @@ def dumps(value: object) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """Decode JSON text. Integers stay integers whatever their length; key order is kept."""
-    return json.loads(text)
+    """Decode JSON text strictly. Integers stay integers whatever their length; key order is kept.
+
+    Raises:
+        ValueError: for what is not JSON, NaN and infinities (`1e999` too), or nesting that is too deep.
+    """
+    try:
+        return _decoder.decode(text if isinstance(text, str) else text.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def loads_object(text: str) -> dict[str, Any]:
-    """Decode a JSON object strictly, as a model's arguments must be.
+    """Decode a JSON object, as a model's arguments must be.
 
     Raises:
-        ValueError: for any other value, NaN, an infinity (`1e999` too), or nesting that is too deep.
+        ValueError: for any other value, and as `loads` does.
     """
-    try:
-        value: object = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    value: object = loads(text)
     if not isinstance(value, dict):
         raise ValueError("not an object")
+    if not is_json(cast("object", value)):
+        raise ValueError("nested too deeply")
     return cast("dict[str, Any]", value)
+
+
+def is_json(value: object, levels: int = MAX_LEVELS) -> bool:
+    """Whether a value of unknown making can be encoded: plain JSON types, finite, at most so many levels deep."""
+    match value:
+        case None | bool() | int() | str():
+            return True
+        case float():
+            return math.isfinite(value)
+        case list():
+            return levels > 0 and all(is_json(item, levels - 1) for item in cast("list[object]", value))
+        case dict():
+            items = cast("dict[object, object]", value).items()
+            return levels > 0 and all(isinstance(key, str) and is_json(item, levels - 1) for key, item in items)
+        case _:
+            return False
 
 
 def digest(text: str) -> str:
@@ -85,10 +112,20 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def head(encoded: bytes, limit_bytes: int) -> str:
+    """The beginning of a text that was encoded as UTF-8 (surrogates passed), cut between two characters."""
+    end = min(limit_bytes, len(encoded))
+    while end and end < len(encoded) and encoded[end] & 0b1100_0000 == 0b1000_0000:
+        end -= 1
+    return encoded[:end].decode("utf-8", "surrogatepass")
+
+
 def clip(text: str, limit: int) -> str:
     """The beginning of a text on one line, at most `limit` characters, safe to show and to encode as UTF-8."""
-    line = " ".join(text[: limit * 4].split()).encode("utf-8", "replace").decode("utf-8").replace("\x00", "�")
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    looked_at = text[: limit * 4]
+    line = _controls.sub("�", " ".join(looked_at.split())).encode("utf-8", "replace").decode("utf-8")
+    is_whole = len(line) <= limit and len(looked_at) == len(text)
+    return line if is_whole else line[: limit - 1] + "…"
 
 
 def _refuse_constant(name: str) -> float:
@@ -100,6 +137,10 @@ def _finite(digits: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{digits} is too large")
     return value
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_controls = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def _encode(value: object) -> object:

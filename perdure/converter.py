@@ -11,12 +11,11 @@ from typing import Any
 from pydantic import TypeAdapter
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
-    BinaryNullPayloadConverter,
-    BinaryPlainPayloadConverter,
     CompositePayloadConverter,
     DataConverter,
+    DefaultPayloadConverter,
     EncodingPayloadConverter,
-    JSONProtoPayloadConverter,
+    JSONPlainPayloadConverter,
 )
 
 from perdure.codec import dumps, loads
@@ -41,14 +40,14 @@ class CodecPayloadConverter(EncodingPayloadConverter):
 
 
 class PerdurePayloadConverter(CompositePayloadConverter):
-    """The SDK's converters, with ours for JSON."""
+    """The SDK's converters, with ours in the place of its JSON."""
 
     def __init__(self) -> None:
         super().__init__(
-            BinaryNullPayloadConverter(),
-            BinaryPlainPayloadConverter(),
-            JSONProtoPayloadConverter(),
-            CodecPayloadConverter(),
+            *(
+                CodecPayloadConverter() if isinstance(converter, JSONPlainPayloadConverter) else converter
+                for converter in DefaultPayloadConverter.default_encoding_payload_converters
+            )
         )
 
 

@@ -8,6 +8,8 @@ from perdure.messages import Status
 
 RECENT_LINES = 12
 LINE_CHARS = 200
+PROBLEM_CHARS = 500
+SHOWN_CALLS = 20
 
 
 class Line(Wire):
@@ -69,8 +71,11 @@ def _last(last: Status | None) -> str:
 
 def _waiting(status: ThreadStatus) -> list[str]:
     calls = [
-        f"- `{_code(call.tool)}({_code(call.preview)})` {call.state} · `{call.call_id}`" for call in status.open_calls
+        f"- `{_code(f'{call.tool}({call.preview})')}` {call.state} · `{_code(call.call_id)}`"
+        for call in status.open_calls[:SHOWN_CALLS]
     ]
+    if len(status.open_calls) > SHOWN_CALLS:
+        calls.append(f"- and {len(status.open_calls) - SHOWN_CALLS} more")
     lines = ["", "### Open tool calls", "", *calls] if calls else []
     if status.queued or status.deferred:
         lines += ["", f"{status.queued} message(s) queued, {status.deferred} event(s) deferred."]
@@ -82,12 +87,12 @@ def _problems(status: ThreadStatus) -> list[str]:
 
 
 def _code(text: str) -> str:
-    return text.replace("`", "'").replace("\n", " ")
+    return clip(text, LINE_CHARS).replace("`", "'")
 
 
 def _plain(text: str) -> str:
     """Words of people and models, kept from acting as Markdown or HTML in the UI."""
-    escaped = text.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
+    escaped = clip(text, PROBLEM_CHARS).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
     for mark in "`*_[]#|~!":
         escaped = escaped.replace(mark, "\\" + mark)
     return escaped

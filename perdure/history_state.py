@@ -11,8 +11,8 @@ from perdure.inputs import Disposition
 from perdure.messages import Status, ToolResultPart, Usage
 from perdure.ports import Subscription, Tail
 
-Phase = Literal["idle", "boundary", "busy"]
-"""Where a thread stands. idle: no turn is open; boundary: one is, between two steps; busy: inside a step."""
+Phase = Literal["busy", "boundary", "idle"]
+"""Where a thread stands. busy: inside a step of a turn; boundary: between two steps; idle: no turn is open."""
 
 
 class LiveCall(Wire):
@@ -63,20 +63,26 @@ class HistoryState(Wire):
     dispositions: dict[str, Disposition] = Field(default_factory=dict)
     summary: SpawnPoint | None = None
     usage: Usage = Usage()
-    dropped: int = 0
+
+
+def phase_of(turn: OpenTurn | None) -> Phase:
+    """The phase of a thread with this open turn."""
+    if turn is None:
+        return "idle"
+    return "busy" if turn.running or turn.calls else "boundary"
 
 
 def restored(tail: Tail) -> HistoryState:
     """The state of a thread from what `StateStore.load_tail` read."""
     thread = tail.thread
-    running = tail.message is not None and tail.message.status.state == "running"
+    unsettled = tail.message is not None and tail.message.status.state in ("running", "requires_action")
     return HistoryState(
         thread_id=thread.thread_id,
         version=thread.version,
         turn=thread.turn,
         head_id=thread.head_id,
         last=tail.message.status if tail.message else None,
-        open=_open_turn(tail) if running else None,
+        open=_open_turn(tail) if unsettled else None,
         # User words at the head that no turn answers: the owner vanished between accepting and opening.
         answer_due=tail.message is not None and tail.message.role != "assistant",
         subscriptions=tail.subscriptions,
@@ -100,6 +106,6 @@ def _open_turn(tail: Tail) -> OpenTurn:
         turn=tail.message.turn,
         step=tail.step,
         parts=tail.parts,
-        spawn_parts=tail.parts,
+        spawn_parts=min((call.position for call in tail.calls), default=tail.parts),
         calls=calls,
     )

@@ -4,22 +4,31 @@ Signal handlers only put; one loop takes. An input that must wait (mode `queue` 
 the thread is busy) keeps its place, so whatever is released together keeps its order. Pure and deterministic.
 """
 
-from typing import Any, Literal
+from collections import Counter
+from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from perdure.codec import digest
+from perdure.codec import is_json
 from perdure.errors import UsageError
 from perdure.history_state import Phase
 from perdure.inputs import AnyInput, Disposition, Event, Input, Interrupt, ToolResult, UserMessage
 from perdure.policy import WAITING_INPUTS
+
+_PHASES: tuple[Phase, ...] = ("busy", "boundary", "idle")
+"""From the one in which the least may be handled to the one in which everything may."""
 
 
 class Inbox:
     """Inputs that wait, oldest first."""
 
     def __init__(self, waiting: tuple[AnyInput, ...] = ()) -> None:
-        self._waiting = list(waiting)
+        self._waiting: list[AnyInput] = []
+        self._digests: dict[tuple[str, str], str] = {}
+        # How many wait for each phase: conditions ask `has_ready` over and over while thousands wait.
+        self._counts: Counter[Phase] = Counter()
+        for content in waiting:
+            self._add(content)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -33,26 +42,31 @@ class Inbox:
         """Take an input. Returns its disposition if that is known at once: a duplicate or conflict of a waiting one.
 
         Raises:
-            UsageError: if too many inputs wait already.
+            UsageError: if too many inputs wait already. Never for an interrupt or a result: they help the queue along.
         """
-        if len(self._waiting) >= WAITING_INPUTS:
-            raise UsageError(f"{WAITING_INPUTS} inputs wait in this thread; send it again when it has caught up.")
-        same = next((other for other in self._waiting if _identity(other) == _identity(content)), None)
-        if same is not None and isinstance(content, UserMessage | Event):
-            return "duplicate" if _digest(same) == _digest(content) else "conflict"
-        self._waiting.append(content)
+        if isinstance(content, UserMessage | Event):
+            known = self._digests.get((content.kind, content.id))
+            if known is not None:
+                return "duplicate" if known == content.digest else "conflict"
+            if len(self._waiting) >= WAITING_INPUTS:
+                raise UsageError(f"{WAITING_INPUTS} inputs wait in this thread; send it again when it has caught up.")
+        self._add(content)
         return None
 
     def take(self, phase: Phase) -> AnyInput | None:
         """The oldest input that may be handled in this phase; None if all must wait."""
-        for position, content in enumerate(self._waiting):
-            if _is_ready(content, phase):
-                return self._waiting.pop(position)
-        return None
+        if not self.has_ready(phase):
+            return None
+        position = next(at for at, content in enumerate(self._waiting) if is_ready(content, phase))
+        content = self._waiting.pop(position)
+        self._counts[_waits_for(content)] -= 1
+        if isinstance(content, UserMessage | Event):
+            self._digests.pop((content.kind, content.id), None)
+        return content
 
     def has_ready(self, phase: Phase) -> bool:
         """Whether `take` would give one."""
-        return any(_is_ready(content, phase) for content in self._waiting)
+        return any(self._counts[reached] for reached in _PHASES[: _PHASES.index(phase) + 1])
 
     def disposition(self, input_id: str) -> Disposition | None:
         """How an input waits, if it does."""
@@ -63,29 +77,29 @@ class Inbox:
                 return "deferred"
         return None
 
+    def _add(self, content: AnyInput) -> None:
+        self._waiting.append(content)
+        self._counts[_waits_for(content)] += 1
+        if isinstance(content, UserMessage | Event):
+            self._digests.setdefault((content.kind, content.id), content.digest)
 
-def _is_ready(content: AnyInput, phase: Phase) -> bool:
+
+def is_ready(content: AnyInput, phase: Phase) -> bool:
+    """Whether an input may be handled in this phase."""
+    return _PHASES.index(_waits_for(content)) <= _PHASES.index(phase)
+
+
+def _waits_for(content: AnyInput) -> Phase:
+    """The first phase, in the order of `_PHASES`, in which an input may be handled."""
     match content:
         case Interrupt() | ToolResult():
-            return True
-        case UserMessage(mode="queue"):
-            return phase == "idle"
+            return "busy"
+        case UserMessage(mode="queue") | Event():
+            return "idle"
         case UserMessage(mode="steer"):
-            return phase != "busy"
+            return "boundary"
         case UserMessage():
-            return True
-        case Event():
-            return phase == "idle"
-
-
-def _identity(content: AnyInput) -> tuple[str, str] | None:
-    return (content.kind, content.id) if isinstance(content, UserMessage | Event) else None
-
-
-def _digest(content: AnyInput) -> str | None:
-    if isinstance(content, UserMessage):
-        return content.sha256 or digest(content.text)
-    return (content.sha256 or digest(content.content)) if isinstance(content, Event) else None
+            return "busy"
 
 
 InputKind = Literal["user_message", "interrupt", "tool_result", "event"]
@@ -106,21 +120,47 @@ def read_input(kind: InputKind, value: object, fallback_id: str) -> AnyInput:
     Raises:
         UsageError: with a sentence that says what is wrong, for the status and the Temporal UI.
     """
-    if isinstance(value, Input):
-        value = value.model_dump()
-    if value is None and kind == "interrupt":
-        value = {}
-    if isinstance(value, str) and kind == "user_message":
-        value = {"text": value}
-    if isinstance(value, dict) and kind == "user_message" and "id" not in value:
-        value = {"id": fallback_id, **value}
     try:
-        content: AnyInput = _adapters[kind].validate_python(value)
+        content: AnyInput = _adapters[kind].validate_python(_as_object(kind, value, fallback_id))
     except ValidationError as error:
-        reasons = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'input'}: {item['msg']}" for item in error.errors())
-        raise UsageError(f"The {kind} was refused ({reasons}). It changed nothing; send it again corrected.") from error
-    if isinstance(content, UserMessage) and not content.text.strip() and content.blob is None:
-        raise UsageError("The user_message was refused: its text is empty. It changed nothing.")
+        raise _refused(kind, "; ".join(_reason(dict(item)) for item in error.errors())) from error
+    if isinstance(content, UserMessage):
+        if not content.text.strip() and content.blob is None:
+            raise _refused(kind, "its text is empty")
+        # What JSON cannot hold would fail when the batch is written, and there it would take the thread along.
+        if not is_json(content.metadata):
+            raise _refused(kind, "`metadata` holds what JSON cannot, or is nested too deeply")
     if isinstance(content, ToolResult) and content.staged:
-        raise UsageError("The tool_result was refused: `staged` is not for callers. It changed nothing.")
+        raise _refused(kind, "`staged` is not for callers")
     return content
+
+
+def _as_object(kind: InputKind, value: object, fallback_id: str) -> object:
+    if isinstance(value, Input):
+        return value.model_dump()
+    if value is None and kind == "interrupt":
+        return {}
+    if isinstance(value, str) and kind == "user_message":
+        return {"id": fallback_id, "text": value}
+    if isinstance(value, dict) and kind == "user_message":
+        return {"id": fallback_id, **cast("dict[str, Any]", value)}
+    return cast("object", value)
+
+
+def _reason(error: dict[str, Any]) -> str:
+    place = ".".join(str(step) for step in error["loc"])
+    match error["type"]:
+        case "extra_forbidden":
+            return f"there is no field `{place}`"
+        case "missing":
+            return f"`{place}` is missing"
+        case "string_pattern_mismatch" | "string_too_long" | "string_too_short":
+            return f"`{place}` must be 1 to 200 characters without control characters"
+        case "model_type" | "model_attributes_type":
+            return "it must be an object"
+        case _:
+            return f"`{place}`: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _refused(kind: InputKind, why: str) -> UsageError:
+    return UsageError(f"The {kind} was refused: {why}. It changed nothing; send it again corrected.")

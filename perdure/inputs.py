@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from perdure.codec import Text, Wire
+from perdure.codec import Text, Wire, digest
 from perdure.messages import Outcome
 
 INLINE_BYTES = 32 * 1024
@@ -38,6 +38,11 @@ class UserMessage(Input):
     blob: str | None = None
     sha256: str | None = None
     metadata: dict[str, Any] | None = None
+
+    @property
+    def digest(self) -> str:
+        """What tells these words from others under the same id, whether they travel inline or as a blob."""
+        return _digest(self.text, self.blob, self.sha256)
 
 
 class Interrupt(Input):
@@ -72,6 +77,15 @@ class Event(Input):
     blob: str | None = None
     sha256: str | None = None
     final: bool = False
+
+    @property
+    def digest(self) -> str:
+        """What tells this event from another under the same id."""
+        return _digest(self.content, self.blob, self.sha256)
+
+
+def _digest(text: str, blob: str | None, sha256: str | None) -> str:
+    return digest(text) if blob is None else sha256 or blob
 
 
 AnyInput = Annotated[UserMessage | Interrupt | ToolResult | Event, Field(discriminator="kind")]

@@ -63,13 +63,17 @@ class Path(Wire):
 
 
 class OpenCall(Wire):
-    """A durable tool call without a committed result. `started` counts how often its execution began."""
+    """A durable tool call without a committed result. `started` counts how often its execution began.
+
+    `index` is its place among the calls of its step, `position` that of its part in the message.
+    """
 
     call_id: str
     message_id: str
     turn: int
     step: int
     index: int
+    position: int = 0
     tool: Text
     arguments: Text = "{}"
     started: int = 0

@@ -5,17 +5,21 @@ and its calls are validated against them before they run.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
 
-from perdure.codec import loads
+from perdure.codec import loads_object
 from perdure.errors import ConfigurationError
 
 ToolKind = Literal["function", "client"]
+
+_name = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,8 @@ class Tool:
         name: letters, digits, `_` and `-`, at most 64 characters, as every provider takes.
         description: what the model reads.
         parameters: JSON schema of the arguments, of type object.
-        function: the Python function, sync or async; sync ones run in a thread.
+        function: the Python function, sync or async. Sync ones run in a thread, which nothing can stop: after a
+            timeout or an interrupt it runs on to its end, and what it returns is dropped.
         kind: `function` runs on the worker; `client` waits for a result from the user's side.
         passive: waiting for it does not hold back events and reports (the sleep family).
         retry_safe: running it twice does no harm, so after a crash it runs again. Without it a call whose worker
@@ -44,6 +49,17 @@ class Tool:
     timeout: timedelta = timedelta(minutes=10)
     arguments: type[BaseModel] | None = field(default=None, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        """Refuse what no provider takes, when it is declared and not when a model is asked."""
+        if not _name.fullmatch(self.name):
+            raise ConfigurationError(
+                f"Tool {self.name!r}: a name has 1 to 64 letters, digits, `_` or `-`; give another with `name=`."
+            )
+        if self.kind == "function" and self.function is None:
+            raise ConfigurationError(f"Tool {self.name!r} of kind `function` needs a function.")
+        if self.timeout <= timedelta(0):
+            raise ConfigurationError(f"Tool {self.name!r}: the timeout must be longer than nothing.")
+
     def validate(self, arguments: str) -> dict[str, Any]:
         """The keyword arguments for the function out of the model's JSON text.
 
@@ -51,33 +67,39 @@ class Tool:
             ValueError: with a sentence for the model if the text is not a JSON object or does not fit the schema.
         """
         try:
-            decoded: object = loads(arguments)
+            values = loads_object(arguments)
         except ValueError as error:
-            raise ValueError(f"The arguments are not valid JSON ({error}).") from error
-        if not isinstance(decoded, dict):
-            raise ValueError("The arguments must be a JSON object.")
-        values = cast("dict[str, Any]", decoded)
+            raise ValueError(f"The arguments are not a JSON object ({error}).") from error
         if self.arguments is None:
             return values
         try:
             model = self.arguments.model_validate(values)
         except ValidationError as error:
             raise ValueError(f"The arguments do not fit the tool: {_sentence(error)}.") from error
-        return {name: getattr(model, name) for name in type(model).model_fields}
+        fields = self.arguments.model_fields
+        return {field.alias or name: getattr(model, name) for name, field in fields.items()}
 
 
 def function_tool(function: Callable[..., Any], *, name: str | None = None, **options: Any) -> Tool:
     """Declare a Python function as a tool; its docstring is the description.
 
     Raises:
-        ConfigurationError: if a parameter has no annotation or cannot be described by a JSON schema.
+        ConfigurationError: if the function yields, a parameter has no annotation or is not a plain named one, or an
+            annotation cannot be described by a JSON schema.
     """
-    tool_name = name or function.__name__
-    arguments = _arguments_model(function, tool_name)
+    tool_name = name or str(getattr(function, "__name__", type(function).__name__))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(f"Tool {tool_name!r} yields its result in pieces; return it whole.")
+    try:
+        arguments = _arguments_model(function, tool_name)
+        parameters = arguments.model_json_schema()
+    except (PydanticUserError, NameError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigurationError(f"Tool {tool_name!r}: no model can be told its parameters: {reason}") from error
     return Tool(
         name=tool_name,
         description=inspect.getdoc(function) or "",
-        parameters=arguments.model_json_schema(),
+        parameters=parameters,
         function=function,
         arguments=arguments,
         **options,
@@ -85,15 +107,17 @@ def function_tool(function: Callable[..., Any], *, name: str | None = None, **op
 
 
 def _arguments_model(function: Callable[..., Any], name: str) -> type[BaseModel]:
-    hints = get_type_hints(function, include_extras=True)
+    called = function if inspect.isroutine(function) else type(function).__call__
+    hints = get_type_hints(called, include_extras=True)
     fields: dict[str, Any] = {}
-    for parameter in inspect.signature(function).parameters.values():
+    for number, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise ConfigurationError(f"Tool {name!r}: parameter {parameter.name!r} must be a plain named parameter.")
         if parameter.name not in hints:
             raise ConfigurationError(f"Tool {name!r}: annotate parameter {parameter.name!r} with its type.")
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (hints[parameter.name], default)
+        # By alias, since some names mean something to pydantic (`copy`, `model_config`, `_private`).
+        fields[f"parameter_{number}"] = (hints[parameter.name], Field(default, alias=parameter.name))
     return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
 
 

@@ -7,13 +7,13 @@ The same class serves the manager (`handle_completion`), the stores (what stream
 from collections.abc import Iterable
 
 from perdure.codec import Text, Wire
-from perdure.messages import Part, ReasoningPart, TextPart
+from perdure.messages import Part, ReasoningPart, TextPart, ToolCallPart
 
 
 class Chunk(Wire):
     """A piece of part number `index` of a step. Pieces of one text or thought follow each other and are joined.
 
-    `part` opens the part, or replaces what was there; `delta` adds to its text.
+    `part` opens the part, or replaces what was there; `delta` adds to its text, or to the arguments of a call.
     """
 
     index: int
@@ -53,7 +53,7 @@ class TurnBuffer:
     def parts(self) -> tuple[Part, ...]:
         """What has streamed so far; blank texts are left out, since no provider takes them back."""
         joined = (self._joined(index) for index in sorted(self._parts))
-        return tuple(part for part in joined if not (isinstance(part, TextPart) and not part.text.strip()))
+        return tuple(part for part in joined if not _is_blank(part))
 
     def chunks(self) -> list[Chunk]:
         """The same content as one chunk for each part, which replaces whatever a reader had of it."""
@@ -62,9 +62,17 @@ class TurnBuffer:
     def _joined(self, index: int) -> Part:
         part = self._parts[index]
         tail = "".join(self._deltas[index])
-        if tail and isinstance(part, TextPart | ReasoningPart):
-            return part.with_(text=part.text + tail)
-        return part
+        match part:
+            case TextPart() | ReasoningPart() if tail:
+                return part.with_(text=part.text + tail)
+            case ToolCallPart() if tail:
+                return part.with_(arguments=part.arguments + tail)
+            case _:
+                return part
+
+
+def _is_blank(part: Part) -> bool:
+    return isinstance(part, TextPart) and not part.text.strip() and part.blob is None
 
 
 def trim_reasoning(parts: tuple[Part, ...]) -> tuple[Part, ...]:

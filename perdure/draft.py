@@ -1,0 +1,334 @@
+"""A draft: a thread's state, and what every decision makes of it. Pure, synchronous and deterministic.
+
+A draft is changed in place and thrown away whole: when the store refuses an input, `HistoryManager` begins another
+one from the state of the last sync and decides again what is left.
+"""
+
+from typing import Any, Literal
+
+from perdure import ids
+from perdure.batch import (
+    AppendMessage,
+    AppendParts,
+    Operation,
+    RemoveSubscription,
+    SetStatus,
+    StageResult,
+    TrackSubscription,
+)
+from perdure.codec import Text, clip
+from perdure.contract import CompleteResult
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, SpawnPoint, phase_of
+from perdure.inputs import AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
+from perdure.messages import EventPart, Message, Part, Role, Status, TextPart, Usage
+from perdure.ports import Subscription
+from perdure.turn import (
+    commit_results,
+    commit_step,
+    final_status,
+    interrupted,
+    live_calls,
+    outline_of,
+    result_part,
+    stamped,
+)
+from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
+
+DETAIL_CHARS = 500
+"""A status says what happened in a sentence; more than that is not kept, whatever was given as a reason."""
+
+
+class Draft:
+    """The state of a thread with what was decided since it was durable, and the turn buffer.
+
+    Attributes:
+        state: its `pending` is what the next sync writes.
+        buffer: what has come of the step that streams through the manager.
+    """
+
+    def __init__(self, state: HistoryState) -> None:
+        self.state = state
+        self.buffer = TurnBuffer()
+        self._unconfirmed: Phase | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """Where the thread stands, for the inbox.
+
+        A message that closes a turn may turn out to be known to the store, and then the turn goes on. So until the
+        sync the phase stays what it was, and what has to wait for the end of the turn waits for the sync.
+        """
+        return self._unconfirmed or phase_of(self.state.open)
+
+    @property
+    def is_unflushed(self) -> bool:
+        """Whether a step has streamed, here or in the store, and is neither committed nor discarded."""
+        return bool(self.buffer) or (self.state.open is not None and self.state.open.outline is not None)
+
+    # -- inputs ------------------------------------------------------------------------------------------------
+
+    def handle(self, content: AnyInput) -> Disposition:
+        """Take an input that is ready in this phase."""
+        match content:
+            case UserMessage():
+                return self._disposed(content.id, self._user_message(content))
+            case Event():
+                return self._disposed(content.id, self._event(content))
+            case ToolResult():
+                return self._tool_result(content)
+            case Interrupt():
+                return self._interrupt(content)
+
+    def _user_message(self, message: UserMessage) -> Disposition:
+        if known := self._known(message.id, message.digest):
+            return known
+        disposition: Disposition = "started"
+        if turn := self.state.open:
+            if message.mode == "reject":
+                return "rejected"
+            joins = message.mode == "steer" and phase_of(turn) == "boundary"
+            disposition = "steered" if joins else "interrupted"
+            self._unconfirmed = self._unconfirmed or phase_of(turn)
+            self._close_turn("steered" if joins else "cancelled", None)
+        part = TextPart(text="" if message.blob else message.text, blob=message.blob)
+        self._accept(message.id, message.digest, "user", part, message.metadata)
+        return disposition
+
+    def _event(self, event: Event) -> Disposition:
+        if known := self._known(event.id, event.digest):
+            return known
+        if not any(subscription.call_id == event.call_id for subscription in self.state.subscriptions):
+            return "dropped"
+        content = "" if event.blob else event.content
+        part = EventPart(event_id=event.id, origin_call_id=event.call_id, content=content, blob=event.blob)
+        self._accept(event.id, event.digest, "event", part, None)
+        if event.final:
+            self.remove_subscription(event.call_id)
+        return "started"
+
+    def _tool_result(self, result: ToolResult) -> Disposition:
+        """Deduplicate against the tail, so that results need no durable id: only trailing calls can be answered."""
+        call = self._live_call(result.call_id)
+        if call is None:
+            return "dropped"
+        if call.settled:
+            return "duplicate"
+        if not result.staged:
+            self._append(StageResult(result=result_part(result, self._open_turn().step)))
+        self._replace_call(call.with_(settled=True))
+        self.commit_group_when_settled()
+        return "settled"
+
+    def _interrupt(self, interrupt: Interrupt) -> Disposition:
+        # Words and a stop may come in one batch: then the turn that the words open is the one to stop.
+        self.open_due_turn()
+        if self.state.open is None:
+            return "dropped"
+        self._close_turn("cancelled", interrupt.reason)
+        return "interrupted"
+
+    def _known(self, input_id: str, content_digest: str) -> Disposition | None:
+        known = self.state.processed.get(input_id)
+        if known is None:
+            return None
+        return "duplicate" if known == content_digest else "conflict"
+
+    def _accept(
+        self, input_id: str, content_digest: str, role: Role, part: Part, metadata: dict[str, Any] | None
+    ) -> None:
+        message = Message(
+            id=ids.input_message_id(self.state.thread_id, input_id),
+            thread_id=self.state.thread_id,
+            role=role,
+            parts=(part,),
+            input_id=input_id,
+            metadata=metadata,
+        )
+        self._append(AppendMessage(message=message, digest=content_digest))
+        self._change(
+            processed={**self.state.processed, input_id: content_digest},
+            head_id=message.id,
+            last=message.status,
+            answer_due=True,
+        )
+
+    def _disposed(self, input_id: str, disposition: Disposition) -> Disposition:
+        # A repetition in the same batch does not hide what became of the first.
+        self._change(dispositions={input_id: disposition, **self.state.dispositions})
+        return disposition
+
+    # -- the turn ----------------------------------------------------------------------------------------------
+
+    def open_due_turn(self) -> None:
+        """Open the turn that answers the new inputs, if there are any and no turn is open."""
+        state = self.state
+        if not state.answer_due or state.open:
+            return
+        number = state.turn + 1
+        message = Message(
+            id=ids.turn_message_id(state.thread_id, number),
+            thread_id=state.thread_id,
+            role="assistant",
+            turn=number,
+            status=Status(state="running"),
+        )
+        self._append(AppendMessage(message=message))
+        self._change(
+            turn=number,
+            answer_due=False,
+            head_id=message.id,
+            last=message.status,
+            open=OpenTurn(message_id=message.id, turn=number),
+        )
+
+    def begin_step(self) -> None:
+        """The next model call starts."""
+        if phase_of(self.state.open) != "boundary":
+            raise AssertionError(f"bug: a step begins while the thread is {phase_of(self.state.open)}")
+        self._change(open=self._open_turn().with_(running=True))
+
+    def add_chunk(self, chunk: Chunk) -> None:
+        """A piece of the running step goes into the buffer."""
+        self._running_turn()
+        self.buffer.add(chunk)
+
+    def take_outline(self, outline: CompleteResult) -> None:
+        """The running step is finished; its content is in the store's buffer."""
+        self._change(open=self._running_turn().with_(outline=outline))
+
+    def flush(self, trim: bool) -> None:
+        """Commit the running step; `trim` leaves trailing reasoning out."""
+        turn = self._running_turn()
+        if turn.outline is None:
+            parts = self._drained(turn)
+            parts = trim_reasoning(parts) if trim else parts
+            outline, count = outline_of(parts), len(parts)
+            self._append_parts(turn, parts)
+        else:
+            outline = turn.outline
+            count = outline.parts - (outline.trailing_reasoning if trim else 0)
+            self._append(commit_step(turn).with_(trim_reasoning=trim))
+        calls = live_calls(self.state.thread_id, turn, outline)
+        self._change(
+            open=turn.with_(
+                running=False,
+                outline=None,
+                parts=turn.parts + count,
+                spawn_parts=turn.parts + (outline.first_call if calls else count),
+                calls=calls,
+                usage=turn.usage + outline.usage,
+            ),
+            usage=self.state.usage + outline.usage,
+        )
+        if calls:
+            self.commit_group_when_settled()
+        else:
+            self._settle(final_status(outline))
+
+    def discard(self) -> None:
+        """Drop what the running step has brought."""
+        self.buffer.clear()
+        if self.state.open:
+            self._change(open=self.state.open.with_(running=False, outline=None))
+
+    def fail(self, detail: Text) -> None:
+        """Drop what the running step has brought, and settle the turn with the error."""
+        self._append(commit_step(self._running_turn()).with_(discard=True))
+        self.discard()
+        self._settle(Status(state="incomplete", reason="error", detail=detail))
+
+    def _close_turn(self, reason: Literal["cancelled", "steered"], detail: Text | None) -> None:
+        """Close the open turn where it stands: seal what streams, answer open calls, settle the message."""
+        turn = self._open_turn()
+        if turn.calls:
+            unanswered = tuple(call for call in turn.calls if not call.settled)
+            answered = tuple(interrupted(call, turn.step) for call in turn.calls)
+            self._change(open=turn.with_(calls=answered), interrupted=self.state.interrupted + unanswered)
+            self._commit_group()
+        elif turn.running:
+            kept = sealed_parts(self._drained(turn))
+            self._append_parts(turn, kept)
+            self._append(commit_step(turn.with_(parts=turn.parts + len(kept))).with_(sealed=True))
+        self._settle(Status(state="incomplete", reason=reason, detail=detail))
+
+    def _drained(self, turn: OpenTurn) -> tuple[Part, ...]:
+        parts = stamped(self.state.thread_id, turn, self.buffer.parts)
+        self.buffer.clear()
+        return parts
+
+    def _append_parts(self, turn: OpenTurn, parts: tuple[Part, ...]) -> None:
+        if parts:
+            self._append(AppendParts(message_id=turn.message_id, start=turn.parts, parts=parts))
+
+    def _settle(self, status: Status) -> None:
+        turn = self._open_turn()
+        if status.detail is not None:
+            status = status.with_(detail=clip(status.detail, DETAIL_CHARS))
+        usage = turn.usage if turn.usage != Usage() else None
+        self._append(SetStatus(message_id=turn.message_id, status=status, usage=usage))
+        self._change(open=None, last=status)
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def mark_dispatched(self, call_id: str) -> None:
+        """A call is on its way."""
+        if call := self._live_call(call_id):
+            self._replace_call(call.with_(dispatched=True))
+
+    def commit_group_when_settled(self) -> None:
+        """Results wait for their whole group, so that they stand in call order."""
+        if all(call.settled for call in self._open_turn().calls):
+            self._commit_group()
+
+    def _commit_group(self) -> None:
+        turn = self._open_turn()
+        self._append(commit_results(turn))
+        parts = turn.parts + len(turn.calls)
+        self._change(open=turn.with_(calls=(), step=turn.step + 1, parts=parts, spawn_parts=parts))
+
+    def _live_call(self, call_id: str) -> LiveCall | None:
+        calls = self.state.open.calls if self.state.open else ()
+        return next((call for call in calls if call.call_id == call_id), None)
+
+    def _replace_call(self, changed: LiveCall) -> None:
+        turn = self._open_turn()
+        calls = tuple(changed if call.call_id == changed.call_id else call for call in turn.calls)
+        self._change(open=turn.with_(calls=calls))
+
+    # -- subscriptions and summaries ---------------------------------------------------------------------------
+
+    def track_subscription(self, subscription: Subscription) -> None:
+        """A settled call goes on sending events."""
+        if subscription not in self.state.subscriptions:
+            self._append(TrackSubscription(call_id=subscription.call_id, tool=subscription.tool))
+            self._change(subscriptions=(*self.state.subscriptions, subscription))
+
+    def remove_subscription(self, call_id: str) -> None:
+        """A subscription has ended."""
+        kept = tuple(item for item in self.state.subscriptions if item.call_id != call_id)
+        if kept != self.state.subscriptions:
+            self._append(RemoveSubscription(call_id=call_id))
+            self._change(subscriptions=kept)
+
+    def apply_compaction(self, point: SpawnPoint) -> None:
+        """The newest summary hangs here."""
+        self._change(summary=point)
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    def _change(self, **changes: Any) -> None:
+        self.state = self.state.with_(**changes)
+
+    def _append(self, operation: Operation) -> None:
+        self._change(pending=(*self.state.pending, operation))
+
+    def _open_turn(self) -> OpenTurn:
+        if self.state.open is None:
+            raise AssertionError("bug: no turn is open")
+        return self.state.open
+
+    def _running_turn(self) -> OpenTurn:
+        turn = self._open_turn()
+        if not turn.running:
+            raise AssertionError("bug: no step is running; call begin_step first")
+        return turn
