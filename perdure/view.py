@@ -305,16 +305,18 @@ class _Builder:
 
     def _close(self) -> None:
         """End the response: trim a trailing thought, and answer every call, in call order, before anything else."""
+        self.step = None
+        self.answering = False
+        if not self.response:
+            return
         while self.response and isinstance(self.response[-1], Reasoning):
             self.response.pop()
         if self.response:
             self._flush_request()
             self.built.append(Response(tuple(self.response)))
             self.request.extend(_answered(call) for call in self.calls)
-        self.response.clear()
+            self.response.clear()
         self.calls.clear()
-        self.step = None
-        self.answering = False
 
     def _flush_request(self) -> None:
         if self.request:
