@@ -94,7 +94,6 @@ def _messages(appended: list[AppendMessage]) -> dict[str, Any]:
                 "reason": message.status.reason,
                 "detail": encoded(message.status.detail),
                 "input_id": message.input_id,
-                "digest": operation.digest,
                 "metadata": encoded(message.metadata),
             }
         )

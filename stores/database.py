@@ -52,13 +52,13 @@ class Database:
         self._pool = pool
 
     @classmethod
-    async def connect(cls, url: str, *, min_size: int, max_size: int) -> Self:
-        """Open the pool. Raises ConfigurationError, StoreUnavailable."""
+    async def connect(cls, url: str, *, max_size: int) -> Self:
+        """Make the pool. It connects when a statement needs it. Raises ConfigurationError, StoreUnavailable."""
         address = Address(url)
         with address.plain_errors():
             pool = await asyncpg.create_pool(
                 url,
-                min_size=min_size,
+                min_size=0,  # with a floor the driver reconnects by itself, and logs a traceback for each failure
                 max_size=max_size,
                 timeout=CONNECT_TIMEOUT_S,
                 command_timeout=COMMAND_TIMEOUT_S,

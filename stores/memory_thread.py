@@ -17,7 +17,7 @@ from perdure.batch import (
 )
 from perdure.codec import Wire, dumps, loads
 from perdure.errors import StepSealed, StoreError
-from perdure.messages import Message, Part, ToolCallPart, ToolResultPart
+from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart
 from perdure.ports import Change, OpenCall, Step, StepOutcome, Subscription, ThreadRecord
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
 
@@ -243,8 +243,10 @@ class MemoryThread:
     def changes(self) -> Iterator[Change]:
         """Everything that happened and is still there, in no order."""
         for stored in self.messages.values():
-            for seq in {stored.message.seq, stored.changed}:
-                yield Change(seq=seq, message=stored.message)
+            added = stored.message.seq
+            if added < stored.changed:
+                yield Change(seq=added, message=stored.message.with_(status=Status(state="running")))
+            yield Change(seq=stored.changed, message=stored.message)
             for position, (seq, part) in enumerate(stored.parts):
                 yield Change(seq=seq, message_id=stored.message.id, position=position, part=part)
         for seq, call in self.calls.values():

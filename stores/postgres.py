@@ -24,14 +24,14 @@ class PostgresStore(PostgresConversation, PostgresTurnBuffer, PostgresState):
         self._listener = Listener(database.address)
 
     @classmethod
-    async def connect(cls, url: str, *, min_size: int = 1, max_size: int = 10) -> Self:
-        """Open a pool of `min_size` to `max_size` connections.
+    async def connect(cls, url: str, *, max_size: int = 10) -> Self:
+        """Open a pool of up to `max_size` connections; one more is opened by the first listener.
 
         Raises:
             ConfigurationError: if the URL is bad, access is refused, or the schema is not this release's.
             StoreUnavailable: if the database cannot be reached.
         """
-        database = await Database.connect(url, min_size=min_size, max_size=max_size)
+        database = await Database.connect(url, max_size=max_size)
         try:
             await database.check_schema()
         except BaseException:

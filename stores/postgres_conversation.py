@@ -75,16 +75,18 @@ class PostgresConversation:
     async def _append(
         self, database: Database | Transaction, batch: SyncBatch, coalesced: CoalescedSteps
     ) -> SyncReport:
+        inputs = batch_sql.inputs(batch)
         rows = await database.rows(
             "append_messages",
             batch.thread_id,
             batch.number,
             batch.sync_id,
-            dumps(batch_sql.inputs(batch)),
+            dumps(inputs),
             dumps(batch_sql.operations(batch, coalesced)),
         )
         if rows:
-            refused = tuple(Refused(input_id=row["refused"], conflict=row["conflict"]) for row in rows)
+            conflicts = {row["refused"]: row["conflict"] for row in rows}
+            refused = tuple(Refused(input_id=name, conflict=conflicts[name]) for name in inputs if name in conflicts)
             return SyncReport(number=batch.number - 1, refused=refused)
         return SyncReport(number=batch.number, steps=batch_sql.durable_steps(batch))
 
@@ -140,7 +142,8 @@ class PostgresConversation:
     async def put_blob(self, thread_id: str, data: bytes, media_type: str = "text/plain") -> str:
         """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
         digest = hashlib.sha256(data)
-        await self._database.row("put_blob", thread_id, digest.digest(), media_type, data)
+        if await self._database.row("put_blob", thread_id, digest.digest(), media_type, data) is None:
+            raise ThreadNotFound(thread_id)
         return digest.hexdigest()
 
     async def get_blob(self, thread_id: str, blob: str) -> bytes:

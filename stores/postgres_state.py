@@ -57,13 +57,14 @@ class PostgresState:
         """See `perdure.ports.StateStore`. Raises ThreadNotFound. Several round trips: the merge is made here."""
         async with self._database.transaction() as transaction:
             # Two writers would otherwise merge into the same old values, and one of them would be lost.
-            if await transaction.row("lock_thread", thread_id) is None:
+            thread = await transaction.row("lock_thread", thread_id)
+            if thread is None:
                 raise ThreadNotFound(thread_id)
             row = await transaction.row("get_metadata", thread_id)
             old: dict[str, Any] = loads(row["body"]) if row else {}
             merged = {**old, **values}
             kept = {key: value for key, value in merged.items() if value is not None}
-            await transaction.row("set_metadata", thread_id, dumps(kept))
+            await transaction.row("set_metadata", thread["thread"], dumps(kept))
 
     async def put_choice(self, thread_id: str, choice_id: str, call_id: str, body: dict[str, Any]) -> None:
         """See `perdure.ports.StateStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""

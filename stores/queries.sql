@@ -1,4 +1,4 @@
--- Every statement that the PostgreSQL store sends, by name. All texts are parameters.
+-- Every statement that the PostgreSQL store sends, by name. All values are parameters.
 
 -- name: insert_thread
 insert into perdure.threads (thread_id, tenant, agent, kind, title, parent_thread_id, root_thread_id,
@@ -11,7 +11,7 @@ returning *
 select * from perdure.threads where thread_id = $1
 
 -- name: lock_thread
-select thread_id from perdure.threads where thread_id = $1 for no key update
+select thread from perdure.threads where thread_id = $1 for no key update
 
 -- name: ancestor_chain
 with recursive chain as (
@@ -57,7 +57,8 @@ with recursive path as (
     ) s on true
     where p.summary_id is null
 )
-select t.seq as thread_seq, t.head_id, path.*, s.thread_id as summary_thread_id, s.body as summary_body,
+select t.seq as thread_seq, t.head_id, path.*, owner.thread_id, maker.thread_id as summary_thread_id,
+       s.body as summary_body,
        array(
            select part.body from perdure.parts part
            where part.message_id = path.id and part.position >= coalesce(path.summary_parts, 0)
@@ -66,7 +67,9 @@ select t.seq as thread_seq, t.head_id, path.*, s.thread_id as summary_thread_id,
        ) as parts
 from perdure.threads t
 left join path on true
+left join perdure.threads owner on owner.thread = path.thread
 left join perdure.summaries s on s.id = path.summary_id
+left join perdure.threads maker on maker.thread = s.thread
 where t.thread_id = $1
 order by path.depth desc
 
@@ -82,22 +85,22 @@ select count(path.role) as total, count(*) filter (where path.role = 'user') as 
        count(*) filter (where path.role = 'assistant') as assistant, count(*) filter (where path.role = 'event') as event
 from perdure.threads t left join path on true
 where t.thread_id = $1
-group by t.thread_id
+group by t.thread
 
 -- name: live_step
 select s.*, array(
     select c.body from perdure.chunks c
-    where c.thread_id = s.thread_id and c.turn = s.turn and c.step = s.step order by c.seq
+    where c.thread = s.thread and c.turn = s.turn and c.step = s.step order by c.seq
 ) as chunks
-from perdure.steps s where s.thread_id = $1
+from perdure.steps s where s.thread = (select thread from perdure.threads where thread_id = $1)
 order by s.turn desc, s.step desc limit 1
 
 -- name: step
 select s.*, array(
     select c.body from perdure.chunks c
-    where c.thread_id = s.thread_id and c.turn = s.turn and c.step = s.step order by c.seq
+    where c.thread = s.thread and c.turn = s.turn and c.step = s.step order by c.seq
 ) as chunks
-from perdure.steps s where s.thread_id = $1 and s.turn = $2 and s.step = $3
+from perdure.steps s where s.thread = (select thread from perdure.threads where thread_id = $1) and s.turn = $2 and s.step = $3
 
 -- name: begin_step
 select * from perdure.begin_step($1, $2, $3, $4)
@@ -109,75 +112,90 @@ select perdure.append_chunks($1, $2, $3, $4, $5, $6)
 select perdure.finish_step($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: changes
--- A message is told twice, when it was added and when its status changed, so that it comes before its parts.
-select * from (
+-- A message is told twice: when it was added, so that it comes before its parts, and when its status changed, so that
+-- nobody takes it for settled before its last part is there.
+with t as materialized (
+    select thread, thread_id from perdure.threads where thread_id = $1
+)
+select change.* from t cross join lateral (
     (select 'message' as kind, told.seq, m.turn, 0 as step, 0 as attempt, m.id as message_id, 0 as position,
-            row_to_json(m)::text as body
+            (to_jsonb(m) || jsonb_build_object('thread_id', t.thread_id)
+             || case when told.seq < m.changed then '{"state": "running", "reason": null, "detail": null}'::jsonb
+                else '{}' end)::text as body
      from perdure.messages m
      cross join lateral (select m.seq union select m.changed) as told(seq)
-     where m.thread_id = $1 and m.changed > $2 and told.seq > $2
+     where m.thread = t.thread and m.changed > $2 and told.seq > $2
      order by told.seq limit $3)
   union all
     (select 'part', p.seq, 0, 0, 0, p.message_id, p.position, p.body
-     from perdure.parts p where p.thread_id = $1 and p.seq > $2 order by p.seq limit $3)
+     from perdure.parts p where p.thread = t.thread and p.seq > $2 order by p.seq limit $3)
   union all
     (select 'attempt', s.began, s.turn, s.step, s.attempt, null, 0, null
-     from perdure.steps s where s.thread_id = $1 and s.began > $2)
+     from perdure.steps s where s.thread = t.thread and s.began > $2)
   union all
     (select 'chunk', c.seq, c.turn, c.step, c.attempt, null, 0, c.body
-     from perdure.chunks c where c.thread_id = $1 and c.seq > $2 order by c.seq limit $3)
+     from perdure.chunks c where c.thread = t.thread and c.seq > $2 order by c.seq limit $3)
   union all
-    (select 'call', c.seq, c.turn, c.step, 0, c.message_id, c.position, row_to_json(c)::text
-     from (select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
-           where c.thread_id = $1 and c.seq > $2) c)
+    (select 'call', c.seq, c.turn, c.step, 0, c.message_id, c.position, (to_jsonb(c) || to_jsonb(p))::text
+     from perdure.calls c join perdure.parts p using (message_id, position)
+     where c.thread = t.thread and c.seq > $2)
 ) change
-order by seq limit $3
+order by change.seq limit $3
 
 -- name: put_blob
-insert into perdure.blobs (thread_id, sha256, media_type, data) values ($1, $2, $3, $4) on conflict do nothing
+with t as (
+    select thread from perdure.threads where thread_id = $1
+), put as (
+    insert into perdure.blobs (thread, sha256, media_type, data) select t.thread, $2, $3, $4 from t on conflict do nothing
+)
+select thread from t
 
 -- name: get_blob
 with recursive line as (
-    select t.thread_id, t.parent_thread_id from perdure.threads t where t.thread_id = $1
+    select t.thread, t.parent_thread_id from perdure.threads t where t.thread_id = $1
   union all
-    select p.thread_id, p.parent_thread_id from line l join perdure.threads p on p.thread_id = l.parent_thread_id
+    select p.thread, p.parent_thread_id from line l join perdure.threads p on p.thread_id = l.parent_thread_id
 )
-select b.data from line join perdure.blobs b on b.thread_id = line.thread_id and b.sha256 = $2 limit 1
+select b.data from line join perdure.blobs b on b.thread = line.thread and b.sha256 = $2 limit 1
 
 -- name: add_summary
 with t as (
-    update perdure.threads set seq = seq + 1 where thread_id = $2 returning seq
+    update perdure.threads set seq = seq + 1 where thread_id = $2 returning thread, seq
 )
-insert into perdure.summaries as s (id, thread_id, message_id, parts, seq, body)
-select $1, $2, $3, $4, t.seq, $5 from t
+insert into perdure.summaries as s (id, thread, message_id, parts, seq, body)
+select $1, t.thread, $3, $4, t.seq, $5 from t
 on conflict (id) do update set id = excluded.id
-returning s.thread_id, s.message_id, s.parts, s.body
+returning (select thread_id from perdure.threads where thread = s.thread), s.message_id, s.parts, s.body
 
 -- name: tail
 select t.*,
-       (select row_to_json(m)::text from perdure.messages m where m.id = t.head_id) as message,
+       (select to_jsonb(m) || jsonb_build_object('thread_id', owner.thread_id)
+        from perdure.messages m join perdure.threads owner on owner.thread = m.thread
+        where m.id = t.head_id)::text as message,
        (select count(*) from perdure.parts p where p.message_id = t.head_id) as parts,
        (select p.body from perdure.parts p where p.message_id = t.head_id order by p.position desc limit 1) as last_part,
        (select json_agg(c order by c.turn, c.step, c.index)::text
         from (select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
-              where c.thread_id = t.thread_id) c) as calls,
+              where c.thread = t.thread) c) as calls,
        (select json_agg(s order by s.seq)::text
-        from perdure.subscriptions s where s.thread_id = t.thread_id) as subscriptions,
-       (select json_agg(json_build_array(i.input_id, i.digest) order by i.changed)::text
-        from (select m.input_id, m.digest, m.changed from perdure.messages m
-              where m.thread_id = t.thread_id and m.input_id is not null
-              order by m.changed desc limit $2) i) as processed
+        from perdure.subscriptions s where s.thread = t.thread) as subscriptions,
+       (select json_agg(json_build_array(i.input_id, i.digest) order by m.changed)::text
+        from (select m.thread, m.input_id, m.changed from perdure.messages m
+              where m.thread = t.thread and m.input_id is not null
+              order by m.changed desc limit $2) m
+        join perdure.inputs i on i.thread = m.thread and i.input_id = m.input_id) as processed
 from perdure.threads t where t.thread_id = $1
 
 -- name: processed_ids
-select m.input_id, m.digest from perdure.messages m where m.thread_id = $1 and m.input_id = any($2::text[])
+select input_id, digest from perdure.inputs
+where thread = (select thread from perdure.threads where thread_id = $1) and input_id = any($2::text[])
 
 -- name: subscriptions
-select call_id, tool from perdure.subscriptions where thread_id = $1 order by seq
+select call_id, tool from perdure.subscriptions where thread = (select thread from perdure.threads where thread_id = $1) order by seq
 
 -- name: open_calls
 select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
-where c.thread_id = $1 order by c.turn, c.step, c.index
+where c.thread = (select thread from perdure.threads where thread_id = $1) order by c.turn, c.step, c.index
 
 -- name: start_call
 select c.*, p.body
@@ -187,23 +205,24 @@ from perdure.start_call($1, $2) as c join perdure.parts p on p.message_id = c.me
 select perdure.stage_result($1, $2, $3)
 
 -- name: get_metadata
-select body from perdure.metadata where thread_id = $1
+select body from perdure.metadata where thread = (select thread from perdure.threads where thread_id = $1)
 
 -- name: set_metadata
-insert into perdure.metadata (thread_id, body) values ($1, $2)
-on conflict (thread_id) do update set body = excluded.body
+insert into perdure.metadata (thread, body) values ($1, $2)
+on conflict (thread) do update set body = excluded.body
 
 -- name: put_choice
 with t as (
-    update perdure.threads set seq = seq + 1 where thread_id = $1 returning seq
+    update perdure.threads set seq = seq + 1 where thread_id = $1 returning thread, seq
 )
-insert into perdure.choices as c (thread_id, choice_id, call_id, body, seq)
-select $1, $2, $3, $4, t.seq from t
-on conflict (thread_id, choice_id) do update set choice_id = excluded.choice_id
+insert into perdure.choices as c (thread, choice_id, call_id, body, seq)
+select t.thread, $2, $3, $4, t.seq from t
+on conflict (thread, choice_id) do update set choice_id = excluded.choice_id
 returning c.call_id, c.body
 
 -- name: choices
-select choice_id, body from perdure.choices where thread_id = $1 order by seq
+select choice_id, body from perdure.choices where thread = (select thread from perdure.threads where thread_id = $1) order by seq
 
 -- name: remove_choice
-delete from perdure.choices where thread_id = $1 and choice_id = $2
+delete from perdure.choices
+where thread = (select thread from perdure.threads where thread_id = $1) and choice_id = $2

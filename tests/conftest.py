@@ -1,20 +1,16 @@
 """PostgreSQL for tests: one server for the run, a database of its own for each test."""
 
-import itertools
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import asyncpg
 import pytest_asyncio
 
 from stores.embedded import EmbeddedPostgres
 from stores.migrate import migrate
-
-_numbers = itertools.count(1)
+from tests.databases import execute, in_database, new_database
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -33,33 +29,16 @@ async def postgres_url() -> AsyncGenerator[str]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def template_database(postgres_url: str) -> AsyncGenerator[str]:
-    """The name of a migrated database that nobody connects to, so that it can be copied in milliseconds."""
+    """The name of a migrated database that nobody connects to, so that it can be copied."""
     name = f"perdure_template_{os.getpid()}"
-    await _run(postgres_url, f"create database {name}")
+    await execute(postgres_url, f"create database {name}")
     await migrate(in_database(postgres_url, name))
     yield name
-    await _run(postgres_url, f"drop database {name}")
+    await execute(postgres_url, f"drop database {name}")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def database_url(postgres_url: str, template_database: str) -> AsyncGenerator[str]:
     """A fresh database with the tables of this release."""
-    name = f"perdure_test_{os.getpid()}_{next(_numbers)}"
-    await _run(postgres_url, f"create database {name} template {template_database}")
-    yield in_database(postgres_url, name)
-    await _run(postgres_url, f"drop database {name} with (force)")
-
-
-def in_database(url: str, name: str) -> str:
-    """The same server, another database."""
-    changed, times = re.subn(r"^(\w+://[^/?]*/)[^?]*", rf"\g<1>{name}", url)
-    assert times == 1, "the URL of the server must name a database"
-    return changed
-
-
-async def _run(url: str, statement: str) -> None:
-    connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
+    async with new_database(postgres_url, template_database) as url:
+        yield url

@@ -4,13 +4,15 @@
 -- Order comes from threads.seq alone. It is raised only under the thread's row lock, which is held until commit, so
 -- whoever has read up to a number has read all below it: no earlier number can become visible later.
 
+-- Rows refer to threads by a number of their own: ids are long, and they would stand in every row and every index.
 create table perdure.threads (
-    thread_id        text primary key,
+    thread           bigint generated always as identity primary key,
+    thread_id        text not null unique,
     tenant           text not null,
     agent            text not null,
     kind             text not null,
     title            text,
-    parent_thread_id text references perdure.threads,
+    parent_thread_id text references perdure.threads (thread_id),
     root_thread_id   text,
     spawn_message_id text,
     spawn_parts      int,
@@ -31,11 +33,10 @@ create table perdure.threads (
 ) with (fillfactor = 50);  -- every write of a thread updates its row, in place (HOT), if the page has room and
                            -- no index holds a column that changes
 
--- `input_id` and `digest` are the record of accepted inputs: an input is accepted by the message that it becomes, so
--- one unique index makes both happen once, together. `changed` is the number of the newest change, `seq` of the first.
+-- `seq` is the number of the message, `changed` that of its newest change.
 create table perdure.messages (
     id           text primary key,
-    thread_id    text not null references perdure.threads on delete cascade,
+    thread       bigint not null references perdure.threads on delete cascade,
     seq          bigint not null,
     changed      bigint not null,
     role         text not null,
@@ -46,26 +47,33 @@ create table perdure.messages (
     reason       text,
     detail       text,
     input_id     text,
-    digest       text,
     metadata     text
 );
-create index messages_changed on perdure.messages (thread_id, changed);
-create unique index messages_input on perdure.messages (thread_id, input_id) where input_id is not null;
+create index messages_changed on perdure.messages (thread, changed);
+
+-- Inputs that were accepted. They have a table of their own so that one index finds them: with two that begin with
+-- the thread, a plan that was made while the tables were empty may take the wrong one, and keep it.
+create table perdure.inputs (
+    thread   bigint not null references perdure.threads on delete cascade,
+    input_id text not null,
+    digest   text,
+    primary key (thread, input_id)
+);
 
 create table perdure.parts (
     message_id text not null references perdure.messages on delete cascade,
     position   int not null,
-    thread_id  text not null,
+    thread     bigint not null,
     seq        bigint not null,
     body       text not null,
     primary key (message_id, position)
 );
-create index parts_seq on perdure.parts (thread_id, seq);
+create index parts_seq on perdure.parts (thread, seq);
 
 -- The turn buffer: a step that streams or is done but not committed, and its chunks. Done steps have an outcome; then
 -- `parts` are their exact parts, the first `kept` of them without trailing reasoning, and `calls` says which are calls.
 create table perdure.steps (
-    thread_id text not null references perdure.threads on delete cascade,
+    thread    bigint not null references perdure.threads on delete cascade,
     turn      int not null,
     step      int not null,
     attempt   int not null,
@@ -74,23 +82,23 @@ create table perdure.steps (
     kept      int,
     calls     jsonb,
     outcome   text,
-    primary key (thread_id, turn, step)
+    primary key (thread, turn, step)
 );
 
 create table perdure.chunks (
-    thread_id text not null references perdure.threads on delete cascade,
+    thread    bigint not null references perdure.threads on delete cascade,
     seq       bigint not null,
     turn      int not null,
     step      int not null,
     attempt   int not null,
     ordinal   int not null,
     body      text not null,
-    primary key (thread_id, seq)
+    primary key (thread, seq)
 );
 
 -- Open calls. What is called with which arguments stands in the part; `seq` is 0 until the call starts.
 create table perdure.calls (
-    thread_id  text not null references perdure.threads on delete cascade,
+    thread     bigint not null references perdure.threads on delete cascade,
     call_id    text not null,
     message_id text not null,
     position   int not null,
@@ -100,13 +108,13 @@ create table perdure.calls (
     started    int not null default 0,
     result     text,
     seq        bigint not null default 0,
-    primary key (thread_id, call_id),
+    primary key (thread, call_id),
     foreign key (message_id, position) references perdure.parts on delete cascade
 );
 
 create table perdure.summaries (
     id         text primary key,
-    thread_id  text not null references perdure.threads on delete cascade,
+    thread     bigint not null references perdure.threads on delete cascade,
     message_id text not null references perdure.messages on delete cascade,
     parts      int not null,
     seq        bigint not null,
@@ -115,31 +123,31 @@ create table perdure.summaries (
 create index summaries_point on perdure.summaries (message_id, parts, seq);
 
 create table perdure.subscriptions (
-    thread_id text not null references perdure.threads on delete cascade,
+    thread    bigint not null references perdure.threads on delete cascade,
     call_id   text not null,
     tool      text not null,
     seq       bigint not null,
-    primary key (thread_id, call_id)
+    primary key (thread, call_id)
 );
 
 create table perdure.choices (
-    thread_id text not null references perdure.threads on delete cascade,
+    thread    bigint not null references perdure.threads on delete cascade,
     choice_id text not null,
     call_id   text not null,
     body      text not null,
     seq       bigint not null,
-    primary key (thread_id, choice_id)
+    primary key (thread, choice_id)
 );
 
 create table perdure.metadata (
-    thread_id text primary key references perdure.threads on delete cascade,
+    thread    bigint primary key references perdure.threads on delete cascade,
     body      text not null
 );
 
 create table perdure.blobs (
-    thread_id  text not null references perdure.threads on delete cascade,
+    thread     bigint not null references perdure.threads on delete cascade,
     sha256     bytea not null,
     media_type text not null,
     data       bytea not null,
-    primary key (thread_id, sha256)
+    primary key (thread, sha256)
 );
