@@ -1,0 +1,1 @@
+"""The documentation is true: its programs run and its commands exist."""
