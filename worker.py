@@ -5,11 +5,8 @@ The only module that knows all layers. Several workers may serve one task queue;
 
 import argparse
 import asyncio
-import atexit
-import logging
 import os
 import signal
-import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
@@ -22,7 +19,7 @@ from activities.dispatch import DispatchActivities
 from activities.sync import SyncActivities
 from perdure import policy
 from perdure.agent import Agents
-from perdure.cli.failure import one_line_errors
+from perdure.cli.ending import exit_code, leave
 from perdure.connection import connect_temporal, may_not_administer, process_identity, register_search_attributes
 from perdure.errors import ConfigurationError
 from perdure.loader import DEMO, load_agents
@@ -84,21 +81,26 @@ async def serve(agents: Agents, settings: Settings, stop: asyncio.Event) -> None
         await store.close()
 
 
-def run(target: str, settings: Settings) -> NoReturn:
-    """Serve the agents that `target` names until SIGTERM or SIGINT; a second signal ends the process at once."""
-    configure_logs(settings)
-    agents = load_agents(target)
+def run(agents: Agents, settings: Settings) -> NoReturn:
+    """Serve the agents until SIGTERM or SIGINT, then end the process; a second signal ends it at once."""
     with asyncio.Runner() as runner:
         runner.run(_serve_until_signal(agents, settings))
-        _leave()
+        # Inside, since the runner's end joins the threads of synchronous tools: a stuck one would keep the process.
+        leave()
 
 
 def main() -> NoReturn:
     """The command line."""
     parser = argparse.ArgumentParser(description="Serve agents: run their threads, model calls and tools.")
     parser.add_argument("agents", nargs="?", default=DEMO, metavar="module:attribute", help="what to serve")
-    with one_line_errors():
-        run(parser.parse_args().agents, load_settings())
+    target: str = parser.parse_args().agents
+
+    def load_and_run() -> None:
+        settings = load_settings()
+        configure_logs(settings)
+        run(load_agents(target), settings)
+
+    leave(exit_code(load_and_run))
 
 
 def _runner(settings: Settings) -> WorkflowRunner:
@@ -141,19 +143,6 @@ async def _serve_until_signal(agents: Agents, settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
     await serve(agents, settings, stop)
-
-
-def _leave() -> NoReturn:
-    """End a process that has drained its worker, without the interpreter's own clean-up.
-
-    That clean-up crashed in 12 of 90 clean shutdowns, since the SDK's threads outlive their worker; and it joins the
-    threads of synchronous tools, so that one stuck tool would keep the process for ever.
-    """
-    atexit._run_exitfuncs()  # exporters of traces and the like flush here
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from perdure.bundle import put_runtime_on_path
-from perdure.cli.failure import one_line_errors
+from perdure.cli.ending import exit_code, leave
 
 COMMANDS: Final = {
     "demo": "demo",
@@ -53,6 +53,4 @@ def perdure() -> None:
 def main() -> NoReturn:
     """Run the command line; errors of ours end it with one line and exit code 2."""
     put_runtime_on_path()
-    with one_line_errors():
-        app(prog_name="perdure")
-    raise AssertionError("bug: the command line returned")
+    leave(exit_code(lambda: app(prog_name="perdure")))

@@ -14,8 +14,13 @@ def worker(
 
     SIGTERM or Ctrl-C hands running work over to other workers, a second one ends at once.
     """
-    from perdure.loader import DEMO
+    from perdure.loader import DEMO, load_agents
+    from perdure.logs import configure_logs
     from perdure.settings import load_settings
-    from worker import run
 
-    run(agents or DEMO, load_settings())
+    settings = load_settings()
+    configure_logs(settings)
+    served = load_agents(agents or DEMO)
+    from worker import run  # takes a second to import, and a wrong name should not have to wait for it
+
+    run(served, settings)

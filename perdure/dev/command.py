@@ -6,14 +6,13 @@ import signal
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from perdure.dev.stack import Stack, dev_stack
 from perdure.dev.worker_process import WorkerProcess, describe_end, keep_running
 from perdure.errors import ConfigurationError
 from perdure.settings import load_environment, without_password
 
-_console = Console(stderr=False, highlight=False, soft_wrap=True)
+_console = Console(highlight=False, soft_wrap=True)
 
 
 def run(target: str, data_dir: Path, *, port: int | None = None, ui_port: int | None = None) -> int:
@@ -72,14 +71,16 @@ async def _watch(stack: Stack, worker: WorkerProcess, target: str) -> int:
 
 
 async def _greet(stack: Stack, worker: WorkerProcess, target: str) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_row("Temporal", stack.temporal_address)
+    _say("Temporal", stack.temporal_address)
     if stack.ui_url:
-        table.add_row("Temporal UI", stack.ui_url)
-    table.add_row("PostgreSQL", without_password(stack.database_url))
-    _console.print(table)
+        _say("Temporal UI", stack.ui_url)
+    _say("PostgreSQL", without_password(stack.database_url))
     try:
         await worker.ready(stack.client)
     except ConfigurationError:
         return  # what ended it is reported by the one who waits for it
-    _console.print(f"A worker serves {target}. Talk to it: perdure chat hello")
+    _say("Worker", f"serves {target}; talk to it with `perdure chat hello`")
+
+
+def _say(name: str, value: str) -> None:
+    _console.print(f"{name:<14}{value}", markup=False)

@@ -15,7 +15,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
 from perdure import policy
-from perdure.cli.failure import EXIT_CODE
+from perdure.cli.ending import FAILED
 from perdure.contract import DEFAULT_TASK_QUEUE
 from perdure.dev import process
 from perdure.errors import ConfigurationError
@@ -126,7 +126,7 @@ async def keep_running(worker: WorkerProcess, say: Callable[[str], None]) -> int
         if not first:
             await worker.start()
         code = await worker.wait()
-        if first and code == EXIT_CODE:
+        if first and code == FAILED:
             return code  # it has said why, and nothing has changed since
         first = False
         if loop.time() - started > _LONG_LIFE.total_seconds():

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner
 
-from perdure.cli.failure import one_line_errors
+from perdure.cli.ending import exit_code
 from perdure.cli.main import COMMANDS, app
 from perdure.errors import UsageError
 
@@ -46,25 +47,48 @@ def test_an_unknown_command_is_refused() -> None:
 def test_a_command_is_imported_only_when_it_is_asked_for() -> None:
     """Finding out that a command does not exist imports neither Temporal nor a model library."""
     code = (
-        "import sys\nfrom perdure.cli.main import main\nsys.argv = ['perdure', 'nonsense']\n"
-        "try: main()\nexcept SystemExit: print(*{'temporalio', 'pydantic_ai'} & sys.modules.keys())"
+        "import sys\nfrom perdure.cli.ending import exit_code\nfrom perdure.cli.main import app\n"
+        "print(exit_code(lambda: app(['nonsense'])), *{'temporalio', 'pydantic_ai'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "\n"
+    assert done.stdout == "2\n"
+
+
+def fail() -> NoReturn:
+    """A command that is used in a wrong way."""
+    raise UsageError("It went wrong\n  in two lines.")
 
 
 def test_an_error_of_ours_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever the error's text holds, one line comes out of it, on stderr."""
-    with pytest.raises(SystemExit) as ended, one_line_errors():
-        raise UsageError("It went wrong\n  in two lines.")
-    assert ended.value.code == 2
+    assert exit_code(fail) == 2
     assert capsys.readouterr() == ("", "perdure: It went wrong in two lines.\n")
+
+
+@pytest.mark.parametrize(
+    ("argument", "code", "said"), [(None, 0, ""), (0, 0, ""), (3, 3, ""), ("No more paper.", 1, "No more paper.\n")]
+)
+def test_a_command_may_end_itself(argument: object, code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`sys.exit` in a command means what it means in any program."""
+    assert exit_code(lambda: sys.exit(argument)) == code  # type: ignore[arg-type]  # None, a number or a text
+    assert capsys.readouterr().err == said
 
 
 def test_any_other_error_keeps_its_traceback() -> None:
     """A bug is not dressed up as a usage error."""
-    with pytest.raises(ZeroDivisionError), one_line_errors():
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        exit_code(lambda: 1 / 0)
+
+
+def test_what_is_left_to_do_at_the_end_is_done() -> None:
+    """Leaving runs exit handlers and writes out what is buffered, without the interpreter's own clean-up."""
+    code = (
+        "import atexit, logging.handlers, sys\nfrom perdure.cli.ending import leave\n"
+        "class Cleaned:\n    def __del__(self): print('cleaned up')\n"
+        "kept = Cleaned()\natexit.register(lambda: print('handler', end=''))\nprint('text,', end=' ')\nleave(7)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (7, "text, handler")
 
 
 def test_python_m_perdure_is_the_command() -> None:
