@@ -160,7 +160,7 @@ class PerdureClient:
             Unreachable: if Temporal or the workers did not answer in time. Then it may have arrived or not.
         """
         message = await self._user_message(thread_id, text, id, mode, metadata)
-        return await self._calls.update_with_start(thread_id, "send", message, Accepted)
+        return await self._calls.update_with_start(thread_id, "send", message, Accepted, _named_after(message))
 
     async def post(
         self,
@@ -177,7 +177,7 @@ class PerdureClient:
             The id that the message will have.
         """
         message = await self._user_message(thread_id, text, id, mode, metadata)
-        await self._calls.signal_with_start(thread_id, "user_message", message)
+        await self._calls.signal_with_start(thread_id, "user_message", message, _named_after(message))
         return ids.input_message_id(thread_id, message.id)
 
     async def interrupt(self, thread_id: str, reason: str | None = None) -> None:
@@ -336,6 +336,11 @@ class PerdureClient:
         except NoRunningWorkflow:
             await self.store.get_thread(thread_id)
             return None
+
+
+def _named_after(message: UserMessage) -> ThreadStart:
+    """How a thread begins with its first words: they are its title, which a thread that exists keeps."""
+    return ThreadStart(title=clip(message.text, PREVIEW_CHARS))
 
 
 _id = TypeAdapter[str](InputId)

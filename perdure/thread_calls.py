@@ -60,19 +60,25 @@ class ThreadCalls:
         self._patience = patience
 
     async def start(self, thread_id: str, start: ThreadStart) -> None:
-        """Start the workflow if none runs. Safe to repeat."""
-        await self._try(thread_id, lambda left: self._start(thread_id, start, rpc_timeout=left))
+        """Start the workflow if none runs, its title in the memo. Safe to repeat."""
+        options = {"memo": {"title": start.title}} if start.title else {}
+        await self._try(thread_id, lambda left: self._start(thread_id, start, rpc_timeout=left, **options))
 
-    async def signal_with_start(self, thread_id: str, signal: str, content: object) -> None:
-        """Send a signal; a thread that hibernates wakes for it, one that is new begins."""
+    async def signal_with_start(
+        self, thread_id: str, signal: str, content: object, start: ThreadStart | None = None
+    ) -> None:
+        """Send a signal; a thread that hibernates wakes for it, one that is new begins as `start` says."""
         options = {"start_signal": signal, "start_signal_args": [content]}
-        await self._try(thread_id, lambda left: self._start(thread_id, ThreadStart(), rpc_timeout=left, **options))
+        start = start or ThreadStart()
+        await self._try(thread_id, lambda left: self._start(thread_id, start, rpc_timeout=left, **options))
 
     async def signal(self, thread_id: str, signal: str, content: object) -> None:
         """Send a signal to a running workflow. Raises NoRunningWorkflow."""
         await self._try(thread_id, lambda left: self._handle(thread_id).signal(signal, content, rpc_timeout=left))
 
-    async def update_with_start(self, thread_id: str, update: str, content: object, answer: type[Result]) -> Result:
+    async def update_with_start(
+        self, thread_id: str, update: str, content: object, answer: type[Result], start: ThreadStart
+    ) -> Result:
         """Send an update and wait for its answer; a thread that hibernates wakes for it, one that is new begins."""
         # One id for all tries, so that Temporal itself leaves out repeats within a run; a second call with the same
         # message is another update, which the thread then judges: duplicate or conflict.
@@ -81,7 +87,7 @@ class ThreadCalls:
         async def call(left: timedelta) -> Result:
             operation = WithStartWorkflowOperation[Any, Any](
                 WORKFLOW_TYPE,
-                ThreadStart(),
+                start,
                 id=workflow_id(thread_id),
                 task_queue=self._task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
