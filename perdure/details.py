@@ -1,6 +1,12 @@
-"""What a person reads of a thread in the Temporal UI: the current details and the transcript, as Markdown. Pure."""
+"""What a person reads of a thread in the Temporal UI: the current details as Markdown, the transcript as text. Pure.
 
+The UI renders Markdown without a browser's mercy: an entity such as `&lt;` shows as itself and HTML is passed on. So
+words of people, models and tools are escaped with backslashes, which it takes before all that may act as markup.
+"""
+
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from perdure.codec import Text, Wire, clip
 from perdure.contract import ThreadStatus
@@ -10,6 +16,7 @@ RECENT_LINES = 12
 LINE_CHARS = 200
 PROBLEM_CHARS = 500
 SHOWN_CALLS = 20
+_MARKUP: Final = re.compile(r"[\\`*_\[\]<>&~|#!]")
 
 
 class Line(Wire):
@@ -24,34 +31,37 @@ def remember(lines: tuple[Line, ...], who: str, text: str) -> tuple[Line, ...]:
     return (*lines, Line(who=who, text=clip(text, LINE_CHARS)))[-RECENT_LINES:]
 
 
-def details(status: ThreadStatus, lines: tuple[Line, ...]) -> str:
-    """State, who waits for what, the last messages clipped, and totals."""
+def details(status: ThreadStatus, lines: tuple[Line, ...], title: str | None = None) -> str:
+    """The title, state, who waits for what, the last messages clipped, and totals."""
     usage = status.usage
     return "\n".join(
         [
+            *([f"## {_plain(title)}", ""] if title else []),
             f"**{_headline(status)}**",
             "",
             f"Agent `{_code(status.agent)}` · turn {status.turn} · {usage.requests} model calls · "
             f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out",
-            *_waiting(status),
             *_problems(status),
+            *_waiting(status),
             "",
             "### Last messages",
             "",
-            *(transcript(lines).splitlines() or ["Nothing has been said yet."]),
+            *([f"- **{_plain(line.who)}:** {_plain(line.text)}" for line in lines] or ["Nothing has been said yet."]),
         ]
     )
 
 
 def transcript(lines: Iterable[Line]) -> str:
-    """The last lines of the conversation, one block for each."""
-    return "\n\n".join(f"**{line.who}:** {_plain(line.text)}" for line in lines)
+    """The last lines of the conversation as they were said, clipped."""
+    return "\n".join(f"{line.who}: {line.text}" for line in lines)
 
 
 def _headline(status: ThreadStatus) -> str:
     match status.state:
         case "running":
-            return f"Running: turn {status.turn}, step {status.step + 1}"
+            calls = sum(call.state != "settled" for call in status.open_calls)
+            doing = f"waits for {calls} tool call(s)" if calls else "the model is answering"
+            return f"Running: turn {status.turn}, step {status.step + 1}, {doing}"
         case "waiting":
             return f"Waiting: turn {status.turn} needs {len(status.open_calls)} result(s) from outside"
         case "closed":
@@ -91,8 +101,5 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Words of people and models, kept from acting as Markdown or HTML in the UI."""
-    escaped = clip(text, PROBLEM_CHARS).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
-    for mark in "`*_[]#|~!":
-        escaped = escaped.replace(mark, "\\" + mark)
-    return escaped
+    """Words of people, models and tools on one line, kept from acting as Markdown or HTML."""
+    return _MARKUP.sub(r"\\\g<0>", clip(text, PROBLEM_CHARS))
