@@ -25,6 +25,7 @@ SESSION_SETTINGS = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
     "jit": "off",
 }
 
