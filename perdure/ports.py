@@ -133,7 +133,8 @@ class Change(Wire):
 
     chunk: (turn, step, attempt) and the chunk that streamed. attempt: a new attempt began, what streamed before it is
     void. part: a part was committed at a position of a message; it replaces what streamed. call: an open call
-    started or got its result staged. message: a message was added or its status changed.
+    started or got its result staged. message: a message was added or its status changed; the first is told with
+    the status it had then, so the parts of a turn come before its end.
     """
 
     seq: int
