@@ -141,7 +141,7 @@ def test_the_installed_wheel_holds_a_conversation(
     """From another folder `perdure dev` serves, a message is answered, and SIGTERM ends everything with code 0."""
     assert dev.stdout is not None
     said = ""
-    while "Worker        serves" not in said:
+    while "The worker serves" not in said:
         line = dev.stdout.readline()
         assert line, said
         said += line

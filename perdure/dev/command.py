@@ -47,22 +47,22 @@ async def _run(target: str, data_dir: Path, port: int | None, ui_port: int | Non
             temporal_address=stack.temporal_address,
             task_queue=settings.task_queue,
         )
-        await worker.start()
+        _greet(stack)
         try:
-            return await _watch(stack, worker, target)
+            return await _watch(stack, worker)
         finally:
             await worker.stop()
 
 
-async def _watch(stack: Stack, worker: WorkerProcess, target: str) -> int:
-    watching = {asyncio.create_task(keep_running(worker, _console.print), name="worker")}
+async def _watch(stack: Stack, worker: WorkerProcess) -> int:
+    """Returns the exit code when the worker cannot start, and raises when Temporal ends."""
+    watching = {asyncio.create_task(keep_running(worker, stack.client, _console.print), name="worker")}
     if stack.temporal_server is not None:
         watching.add(asyncio.create_task(stack.temporal_server.wait(), name="Temporal"))
-    greeting = asyncio.create_task(_greet(stack, worker, target))
     try:
         done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (*watching, greeting):
+        for task in watching:
             task.cancel()
     ended = done.pop()
     if ended.get_name() == "worker":
@@ -70,16 +70,12 @@ async def _watch(stack: Stack, worker: WorkerProcess, target: str) -> int:
     raise ConfigurationError(f"The Temporal dev server {describe_end(ended.result())}; see temporal.log.")
 
 
-async def _greet(stack: Stack, worker: WorkerProcess, target: str) -> None:
+def _greet(stack: Stack) -> None:
     _say("Temporal", stack.temporal_address)
     if stack.ui_url:
         _say("Temporal UI", stack.ui_url)
     _say("PostgreSQL", without_password(stack.database_url))
-    try:
-        await worker.ready(stack.client)
-    except ConfigurationError:
-        return  # what ended it is reported by the one who waits for it
-    _say("Worker", f"serves {target}; talk to it with `perdure chat hello`")
+    _say("Try", "perdure chat hello")
 
 
 def _say(name: str, value: str) -> None:

@@ -1,11 +1,13 @@
 """A worker in a process of its own, and what keeps one running."""
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
+import time
 from asyncio.subprocess import Process
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import IO, Final
 
@@ -13,6 +15,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from perdure import policy
 from perdure.cli.ending import FAILED
@@ -32,6 +35,9 @@ class WorkerProcess:
     """`perdure worker TARGET` as a child. It may be started again after it has ended.
 
     Its output goes to `output`, or where the parent's goes. `environment` is added to the parent's.
+
+    Attributes:
+        target: what it serves.
     """
 
     def __init__(
@@ -44,7 +50,7 @@ class WorkerProcess:
         environment: Mapping[str, str] | None = None,
         output: IO[bytes] | None = None,
     ) -> None:
-        self._target = target
+        self.target = target
         self._task_queue = task_queue
         self._environment = {
             **os.environ,
@@ -63,7 +69,7 @@ class WorkerProcess:
 
     async def start(self) -> None:
         """Start the process; it serves when `ready` returns."""
-        command = [sys.executable, "-m", "perdure", "worker", self._target]
+        command = [sys.executable, "-m", "perdure", "worker", self.target]
         self._process = await process.spawn(command, output=self._output, env=self._environment)
 
     async def ready(self, client: Client) -> None:
@@ -113,27 +119,48 @@ class WorkerProcess:
         return any(poller.identity.startswith(f"{child.pid}@") for poller in answer.pollers)
 
 
-async def keep_running(worker: WorkerProcess, say: Callable[[str], None]) -> int:
-    """Start the worker again whenever it dies; returns only when it cannot start at all, with its exit code.
+async def keep_running(
+    worker: WorkerProcess,
+    client: Client,
+    say: Callable[[str], None],
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Start the worker, and again whenever it ends; returns only when it cannot start at all, with its exit code.
 
     The pause between starts doubles up to 15 s while they fail, and is short again after a worker that lived long.
     """
     delay = _FIRST_DELAY
-    loop = asyncio.get_running_loop()
-    first = True
-    while True:
-        started = loop.time()
-        if not first:
-            await worker.start()
-        code = await worker.wait()
-        if first and code == FAILED:
+    for start in itertools.count():
+        started = clock()
+        code = await _live(worker, client, say)
+        if start == 0 and code == FAILED:
             return code  # it has said why, and nothing has changed since
-        first = False
-        if loop.time() - started > _LONG_LIFE.total_seconds():
+        if clock() - started > _LONG_LIFE.total_seconds():
             delay = _FIRST_DELAY
         say(f"The worker {describe_end(code)}; another one starts in {delay.total_seconds():g} s.")
-        await asyncio.sleep(delay.total_seconds())
+        await sleep(delay.total_seconds())
         delay = min(delay * 2, _LAST_DELAY)
+    raise AssertionError("bug: counting has ended")
+
+
+async def _live(worker: WorkerProcess, client: Client, say: Callable[[str], None]) -> int:
+    await worker.start()
+    greeting = asyncio.create_task(_greet(worker, client, say))
+    try:
+        return await worker.wait()
+    finally:
+        greeting.cancel()
+
+
+async def _greet(worker: WorkerProcess, client: Client, say: Callable[[str], None]) -> None:
+    try:
+        await worker.ready(client)
+    except (ConfigurationError, RPCError) as error:
+        say(str(error))  # not the end: if the worker lives it may yet serve, and if not that is told too
+    else:
+        say(f"The worker serves {worker.target}.")
 
 
 def describe_end(code: int) -> str:

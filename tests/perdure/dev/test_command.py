@@ -1,0 +1,159 @@
+"""`perdure dev`: one command brings up a stack, keeps a worker alive, and leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import IO
+
+import psutil
+import pytest
+
+from perdure.dev import process
+from tests.eventually import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes as Linux does")]
+
+
+class Dev:
+    """`perdure dev` in a folder, and what it printed."""
+
+    def __init__(self, folder: Path, output: IO[str], *arguments: str) -> None:
+        self._output = output
+        self._folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "perdure", "dev", *arguments],
+            cwd=folder,
+            env=environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def said(self) -> str:
+        """All that it printed so far."""
+        return os.pread(self._output.fileno(), 1_000_000, 0).decode()
+
+    def serves(self) -> bool:
+        """Whether a worker serves by now; fails when it has ended instead."""
+        assert self.process.poll() is None, self.said
+        return "The worker serves" in self.said
+
+    def children(self) -> dict[str, psutil.Process]:
+        """Its running children by what they are."""
+        kinds = {"postgres": "postgres", "temporal": "temporal"}
+        return {kinds.get(child.name(), "worker"): child for child in psutil.Process(self.process.pid).children()}
+
+    def perdure(self, *command: str) -> str:
+        """What a command prints that runs in the same folder."""
+        done = subprocess.run(
+            [sys.executable, "-m", "perdure", *command],
+            cwd=self._folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """This process's, without settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "TEMPORAL_"))}
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Generator[Dev]:
+    """`perdure dev` in a folder of its own."""
+    with (tmp_path / "output").open("w+") as output:
+        dev = Dev(tmp_path, output)
+        yield dev
+        dev.process.kill()
+        dev.process.wait()
+
+
+async def test_a_killed_worker_is_replaced_and_the_thread_goes_on(dev: Dev) -> None:
+    """After kill -9 of the worker another one serves, and the same thread answers again."""
+    await eventually(dev.serves, timeout=60)
+    assert "Paris: clouds" in dev.perdure("send", "t", "How is Paris?", "--wait")
+    dev.children()["worker"].kill()
+    await eventually(lambda: dev.said.count("The worker serves") == 2, timeout=60)
+    assert "The worker was ended by SIGKILL; another one starts in 0.5 s." in dev.said
+    assert "Oslo: snow" in dev.perdure("send", "t", "How is Oslo?", "--wait")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_stops_all_that_was_started(dev: Dev, number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C or SIGTERM ends it with code 0; its children and the address file are gone, the data stays."""
+    await eventually(dev.serves, timeout=60)
+    children = dev.children()
+    assert children.keys() == {"postgres", "temporal", "worker"}
+    dev.process.send_signal(number)
+    assert dev.process.wait(30) == 0
+    assert not any(child.is_running() for child in children.values())
+    assert not (tmp_path / ".perdure" / "dev.json").exists()
+    assert (tmp_path / ".perdure" / "temporal.db").exists()
+
+
+async def test_a_kill_leaves_no_process_and_the_next_start_goes_on(dev: Dev, tmp_path: Path) -> None:
+    """When it is killed itself its children end too, and the next start has the conversation."""
+    await eventually(dev.serves, timeout=60)
+    dev.perdure("send", "t", "How is Paris?", "--wait")
+    children = dev.children()
+    dev.process.kill()
+    dev.process.wait()
+    await eventually(lambda: not any(_runs(child) for child in children.values()))
+    with (tmp_path / "again").open("w+") as output:
+        again = Dev(tmp_path, output)
+        try:
+            await eventually(again.serves, timeout=60)
+            assert "Paris: clouds" in again.perdure("history", "t")
+        finally:
+            again.process.terminate()
+            again.process.wait(30)
+
+
+async def test_a_second_one_in_the_same_folder_is_refused(dev: Dev, tmp_path: Path) -> None:
+    """Two stacks on one folder would spoil its data: the second ends with one line and code 2."""
+    await eventually(dev.serves, timeout=60)
+    with (tmp_path / "second").open("w+") as output:
+        second = Dev(tmp_path, output)
+        assert second.process.wait(30) == 2
+        assert second.said.startswith("perdure: `perdure dev` runs here already")
+        assert second.said.count("\n") == 1
+
+
+async def test_a_worker_that_cannot_start_ends_it(tmp_path: Path) -> None:
+    """When the agents cannot be served it says why once, stops the servers, and ends with code 2."""
+    with (tmp_path / "output").open("w+") as output:
+        dev = Dev(tmp_path, output, "no_such_module:agent")
+        assert dev.process.wait(60) == 2
+        assert dev.said.count("perdure: There is no module 'no_such_module' here") == 1
+
+
+async def test_usual_ports_that_are_taken_are_no_obstacle(dev: Dev, tmp_path: Path) -> None:
+    """A second stack, in another folder, takes free ports when nobody asked for some."""
+    await eventually(dev.serves, timeout=60)
+    other = tmp_path / "other"
+    other.mkdir()
+    with (tmp_path / "output2").open("w+") as output:
+        second = Dev(other, output)
+        try:
+            await eventually(second.serves, timeout=60)
+            addresses = [
+                json.loads((folder / ".perdure" / "dev.json").read_text())["temporal_address"]
+                for folder in (tmp_path, other)
+            ]
+            assert len(set(addresses)) == 2
+            assert not process.port_is_free(int(addresses[1].partition(":")[2]))
+        finally:
+            second.process.terminate()
+            second.process.wait(30)
+
+
+def _runs(child: psutil.Process) -> bool:
+    return bool(child.is_running() and child.status() != psutil.STATUS_ZOMBIE)
