@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -66,6 +66,7 @@ class EmbeddedPostgres:
         self._durable = durable
         self._process: subprocess.Popen[bytes] | None = None
         self._url: str | None = None
+        self._sockets: Path | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -93,7 +94,7 @@ class EmbeddedPostgres:
             ConfigurationError: if it cannot start; the text has the end of its log.
         """
         folder, account = _home(self._wanted)
-        sockets = _socket_folder(folder, account)
+        sockets = self._sockets = _socket_folder(folder, account)
         self._url = f"postgresql://postgres@/postgres?host={quote(str(sockets))}&port={PORT}"
         async with _alone(folder):
             if await _answers(self._url):
@@ -139,6 +140,9 @@ class EmbeddedPostgres:
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGQUIT)  # a client or a disk holds it up; the next start recovers
             await asyncio.to_thread(process.wait)
+        if self._sockets and self._sockets.parent == Path(tempfile.gettempdir()):
+            with suppress(OSError):  # it is in use again
+                self._sockets.rmdir()
 
 
 LOG = "postgres.log"
@@ -174,8 +178,9 @@ def _elsewhere(wanted: Path) -> Path:
 
 
 def _socket_folder(folder: Path, account: Account) -> Path:
-    """The data folder itself, or one with a shorter name if the path of the socket would be too long."""
-    if len(os.fsencode(folder / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_BYTES:
+    """The data folder itself, or one with a simple name if its path is too long or would be read as a list of paths."""
+    short = len(os.fsencode(folder / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_BYTES
+    if short and not set(',"') & set(str(folder)):
         return folder
     sockets = Path(tempfile.gettempdir()) / _short_name(folder)
     account.own(sockets)

@@ -71,11 +71,18 @@ def _version(folder: Path) -> str:
 
 
 def _copy(installation: Path, target: Path) -> Path:
-    """A copy that every user may read; made whole under another name first, so that nobody meets half of one."""
+    """A copy that every user may read; made whole under another name first, so that nobody meets half of one.
+
+    The libraries of a wheel lie beside its package, and its programs look for them there.
+    """
+    package = installation.parent
+    libraries = package.with_name(package.name + ".libs")
     if not target.exists():
         STATE_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
         draft = target.with_name(target.name + ".new")
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(installation, draft, symlinks=True)
+        shutil.copytree(installation, draft / package.name / installation.name, symlinks=True)
+        if libraries.exists():
+            shutil.copytree(libraries, draft / libraries.name)
         draft.rename(target)
-    return target
+    return target / package.name / installation.name

@@ -276,6 +276,7 @@ class MemoryStore:
             message=head.message if head else None,
             parts=len(head.parts) if head else 0,
             step=calls[-1].step if calls else _next_step(thread, head),
+            attempt=thread.steps[max(thread.steps)].attempt if thread.steps else 0,
             calls=calls,
             subscriptions=tuple(thread.subscriptions.values()),
             processed=tuple((input_id, digest or "") for input_id, digest in _accepted(thread).items())[-processed:],

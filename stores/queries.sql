@@ -174,6 +174,8 @@ select t.*,
         where m.id = t.head_id)::text as message,
        (select count(*) from perdure.parts p where p.message_id = t.head_id) as parts,
        (select p.body from perdure.parts p where p.message_id = t.head_id order by p.position desc limit 1) as last_part,
+       coalesce((select s.attempt from perdure.steps s where s.thread = t.thread
+                 order by s.turn desc, s.step desc limit 1), 0) as attempt,
        (select json_agg(c order by c.turn, c.step, c.index)::text
         from (select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
               where c.thread = t.thread) c) as calls,

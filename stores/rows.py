@@ -171,6 +171,7 @@ def to_tail(row: Columns) -> Tail:
         message=message,
         parts=row["parts"],
         step=calls[-1].step if calls else _next_step(row, message),
+        attempt=row["attempt"],
         calls=calls,
         subscriptions=tuple(to_subscription(subscription) for subscription in decoded(row["subscriptions"]) or ()),
         processed=tuple((input_id, digest or "") for input_id, digest in decoded(row["processed"]) or ()),

@@ -1,0 +1,99 @@
+"""Migrations: numbered, applied once by one of many, and refused on a database of the future."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from perdure.errors import ConfigurationError, StoreUnavailable
+from stores import migrate as module
+from stores.migrate import MIGRATIONS, SCHEMA_VERSION, Migration, migrate, read_migrations
+from stores.postgres import PostgresStore
+from tests.databases import execute, new_database
+from tests.eventually import eventually
+from tests.stores.postgres_eye import connected, waiting
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def empty_url(postgres_url: str) -> AsyncGenerator[str]:
+    """A database without tables."""
+    async with new_database(postgres_url, "template1") as url:
+        yield url
+
+
+async def test_an_empty_database_gets_every_migration(empty_url: str) -> None:
+    """They are recorded by number and name; a second run has nothing to do."""
+    assert await migrate(empty_url) == SCHEMA_VERSION
+    assert await migrate(empty_url) == 0
+    async with connected(empty_url) as eye:
+        rows = await eye.fetch("select version, name from perdure.schema_version order by version")
+    assert [(row["version"], row["name"]) for row in rows] == [(m.number, m.name) for m in MIGRATIONS]
+
+
+async def test_of_many_that_start_at_once_one_migrates(empty_url: str) -> None:
+    """The others wait for its lock and find nothing to do."""
+    applied = await asyncio.gather(*(migrate(empty_url) for _ in range(4)))
+    assert sorted(applied) == [0, 0, 0, SCHEMA_VERSION]
+
+
+async def test_a_migration_waits_for_the_lock(empty_url: str) -> None:
+    """Nothing is read or written before it is held."""
+    async with connected(empty_url) as other, connected(empty_url) as eye:
+        await other.execute("select pg_advisory_lock($1)", module.LOCK)
+        second = asyncio.create_task(migrate(empty_url))
+        await eventually(lambda: waiting(eye))
+        assert await eye.fetchval("select to_regclass('perdure.threads')") is None
+        await other.execute("select pg_advisory_unlock($1)", module.LOCK)
+        assert await second == SCHEMA_VERSION
+
+
+async def test_a_migration_that_fails_leaves_the_ones_before_it(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a transaction of its own: the next run goes on where this one ended."""
+    broken = Migration(SCHEMA_VERSION + 1, "broken", "create table perdure.half (x int); select nonsense;")
+    monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, broken))
+    monkeypatch.setattr(module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    with pytest.raises(Exception, match="nonsense"):
+        await migrate(empty_url)
+    async with connected(empty_url) as eye:
+        assert await eye.fetchval("select max(version) from perdure.schema_version") == SCHEMA_VERSION
+        assert await eye.fetchval("select to_regclass('perdure.half')") is None
+    mended = broken._replace(sql="create table perdure.half (x int)")
+    monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, mended))
+    assert await migrate(empty_url) == 1
+
+
+async def test_a_database_that_is_too_new_is_refused(own_database_url: str) -> None:
+    """By the migration and by the store: this release does not know what the tables mean."""
+    await execute(
+        own_database_url, f"insert into perdure.schema_version (version, name) values ({SCHEMA_VERSION + 1}, 'later')"
+    )
+    for attempt in (migrate(own_database_url), PostgresStore.connect(own_database_url)):
+        with pytest.raises(ConfigurationError, match="newer than this release"):
+            await attempt
+
+
+async def test_a_database_that_is_too_old_says_what_to_run(empty_url: str) -> None:
+    """The store does not migrate by itself; it names the command."""
+    with pytest.raises(ConfigurationError, match="`perdure migrate`"):
+        await PostgresStore.connect(empty_url)
+
+
+async def test_a_server_that_is_away(postgres_url: str) -> None:
+    """The error is the same as everywhere."""
+    with pytest.raises(StoreUnavailable):
+        await migrate("postgresql://u@127.0.0.1:1/x")
+
+
+def test_migrations_are_numbered_one_by_one(tmp_path: Path) -> None:
+    """A gap, a repetition or another kind of name is a mistake of ours that must not reach a database."""
+    for names in (["0001_a.sql", "0003_b.sql"], ["0001_a.sql", "0001_b.sql"], ["first.sql"]):
+        folder = tmp_path / "-".join(names)
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text("select 1")
+        with pytest.raises(ValueError, match="bug"):
+            read_migrations(folder)
