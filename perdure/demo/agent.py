@@ -11,11 +11,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from perdure.agent import Agent, Agents
+from perdure.demo.environment import MODEL_VARIABLE, RUNS_VARIABLE
 from perdure.demo.tool_runs import ToolRuns
 from perdure.testing import Asked, Call, Reply, ScriptedModel
-
-MODEL_VARIABLE: Final = "PERDURE_DEMO_MODEL"
-RUNS_VARIABLE: Final = "PERDURE_DEMO_RUNS"
 
 WEATHER_S: Final = 0.8
 BOOKING_S: Final = 2.0

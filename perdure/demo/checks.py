@@ -7,6 +7,7 @@ instead of passing.
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final, Literal
 
 from perdure.codec import dumps, loads
@@ -54,7 +55,7 @@ def _inputs(evidence: Evidence) -> _Finding:
     faults = [f"message {id!r} is there {arrived[id]} times" for id in inputs if arrived[id] != 1]
     faults += [f"nobody sent {id!r}" for id in arrived if id not in inputs]
     answers = 0
-    for message, following in zip(messages, [*messages[1:], None], strict=True):
+    for message, following in zip_longest(messages, messages[1:]):
         if message.role == "assistant":
             answers += 1
         elif following is None or following.role != "assistant" or following.parent_id != message.id:
@@ -144,7 +145,7 @@ def _view(evidence: Evidence) -> _Finding:
     """What the next model call would be given, looked at as a provider does."""
     items = view(evidence.path)
     faults: list[str] = []
-    for item, following in zip(items, [*items[1:], None], strict=True):
+    for item, following in zip_longest(items, items[1:]):
         if isinstance(item, Response):
             called = [part.call_id for part in item.items if isinstance(part, Call)]
             answered = (

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from perdure.bundle import put_runtime_on_path
 from perdure.client import PerdureClient
-from perdure.demo.agent import MODEL_VARIABLE, RUNS_VARIABLE, agent
 from perdure.demo.checks import Check, check
+from perdure.demo.environment import MODEL_VARIABLE, RUNS_VARIABLE
 from perdure.demo.evidence import Notes, collect
 from perdure.demo.report import Report, demo_console
 from perdure.demo.scenes import DemoFailed, Scenes, Stage
@@ -174,6 +174,8 @@ def _thread_url(servers: dev.Stack, thread_id: str) -> str | None:
 
 
 async def _judge(stage: Stage, notes: Notes) -> list[Check]:
+    from perdure.demo.agent import agent  # not at the top: its model library would hold up the start
+
     # What a tool may do after a crash is asked of the demo's own declaration, whatever the workers were made to serve.
     retry_safe = {name: tool.retry_safe for name, tool in agent.tools.items()}
     return check(await collect(stage.client, stage.thread_id, notes, stage.runs.read(), retry_safe))

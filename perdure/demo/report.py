@@ -65,11 +65,12 @@ class Report:
         The script makes everything happen that is checked. A real model may do without a tool, or be too quick to be
         interrupted, which is said and breaks nothing.
         """
-        failed = [item for item in checks if item.verdict == "failed"]
         unseen = [item for item in checks if item.verdict == "not seen"]
-        if failed or (unseen and scripted):
-            broken = ", ".join(f"“{item.promise}”" for item in (*failed, *unseen))
-            self.say(f"✗ Not kept: {broken} (after {took_s:.0f} s).", "bold red")
+        broken = [item for item in checks if item.verdict == "failed" or (item.verdict == "not seen" and scripted)]
+        for item in broken:
+            self.say(f"✗ Not kept: “{item.promise}”: {item.detail}", "bold red")
+        if broken:
+            self.say(f"{len(broken)} of {len(checks)} promises were not kept ({took_s:.0f} s).", "bold red")
             return False
         if unseen:
             self.say(f"✓ Kept as far as the model let it happen; {len(unseen)} not seen ({took_s:.0f} s).", "yellow")
