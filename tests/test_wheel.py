@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+from tests.stores.folders import new_folder
 
 ROOT = Path(__file__).parent.parent
 RUNTIME = ("workflows", "activities", "stores", "worker")
@@ -95,19 +97,26 @@ def bare_environment(installed: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def dev(installed: Path, bare_environment: dict[str, str], tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """`perdure dev` in an empty folder; killed in the end if it still runs."""
+def folder() -> Generator[Path]:
+    """An empty folder in which PostgreSQL's user may read."""
+    with new_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def dev(installed: Path, bare_environment: dict[str, str], folder: Path) -> Generator["subprocess.Popen[str]"]:
+    """`perdure dev` in an empty folder; stopped in the end if it still runs."""
     process = subprocess.Popen(
         [installed / "perdure", "dev"],
-        cwd=tmp_path,
+        cwd=folder,
         env=bare_environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     yield process
-    process.kill()
-    process.communicate()
+    process.terminate()  # not kill: the folder goes next, and its servers must be out of it
+    process.communicate(timeout=30)
 
 
 @pytest.mark.slow
@@ -136,7 +145,7 @@ def test_the_installed_wheel_imports_only_what_it_declares(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_installed_wheel_holds_a_conversation(
-    dev: "subprocess.Popen[str]", installed: Path, bare_environment: dict[str, str], tmp_path: Path
+    dev: "subprocess.Popen[str]", installed: Path, bare_environment: dict[str, str], folder: Path
 ) -> None:
     """From another folder `perdure dev` serves, a message is answered, and SIGTERM ends everything with code 0."""
     assert dev.stdout is not None
@@ -147,7 +156,7 @@ def test_the_installed_wheel_holds_a_conversation(
         said += line
     answer = subprocess.run(
         [installed / "perdure", "send", "first", "How is Paris?", "--wait"],
-        cwd=tmp_path,
+        cwd=folder,
         env=bare_environment,
         capture_output=True,
         text=True,

@@ -14,6 +14,7 @@ import pytest
 
 from perdure.dev import process
 from tests.eventually import eventually
+from tests.stores.folders import new_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes as Linux does")]
 
@@ -67,13 +68,20 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def dev(tmp_path: Path) -> Generator[Dev]:
+def folder() -> Generator[Path]:
+    """A folder in which PostgreSQL's user may read."""
+    with new_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def dev(folder: Path) -> Generator[Dev]:
     """`perdure dev` in a folder of its own."""
-    with (tmp_path / "output").open("w+") as output:
-        dev = Dev(tmp_path, output)
+    with (folder / "output").open("w+") as output:
+        dev = Dev(folder, output)
         yield dev
-        dev.process.kill()
-        dev.process.wait()
+        dev.process.terminate()  # not kill: the folder goes next, and its servers must be out of it
+        dev.process.wait(30)
 
 
 async def test_a_killed_worker_is_replaced_and_the_thread_goes_on(dev: Dev) -> None:
@@ -87,7 +95,7 @@ async def test_a_killed_worker_is_replaced_and_the_thread_goes_on(dev: Dev) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_stops_all_that_was_started(dev: Dev, number: signal.Signals, tmp_path: Path) -> None:
+async def test_a_signal_stops_all_that_was_started(dev: Dev, number: signal.Signals, folder: Path) -> None:
     """Ctrl-C or SIGTERM ends it with code 0; its children and the address file are gone, the data stays."""
     await eventually(dev.serves, timeout=60)
     children = dev.children()
@@ -95,11 +103,11 @@ async def test_a_signal_stops_all_that_was_started(dev: Dev, number: signal.Sign
     dev.process.send_signal(number)
     assert dev.process.wait(30) == 0
     assert not any(child.is_running() for child in children.values())
-    assert not (tmp_path / ".perdure" / "dev.json").exists()
-    assert (tmp_path / ".perdure" / "temporal.db").exists()
+    assert not (folder / ".perdure" / "dev.json").exists()
+    assert (folder / ".perdure" / "temporal.db").exists()
 
 
-async def test_a_kill_leaves_no_process_and_the_next_start_goes_on(dev: Dev, tmp_path: Path) -> None:
+async def test_a_kill_leaves_no_process_and_the_next_start_goes_on(dev: Dev, folder: Path) -> None:
     """When it is killed itself its children end too, and the next start has the conversation."""
     await eventually(dev.serves, timeout=60)
     dev.perdure("send", "t", "How is Paris?", "--wait")
@@ -107,8 +115,8 @@ async def test_a_kill_leaves_no_process_and_the_next_start_goes_on(dev: Dev, tmp
     dev.process.kill()
     dev.process.wait()
     await eventually(lambda: not any(_runs(child) for child in children.values()))
-    with (tmp_path / "again").open("w+") as output:
-        again = Dev(tmp_path, output)
+    with (folder / "again").open("w+") as output:
+        again = Dev(folder, output)
         try:
             await eventually(again.serves, timeout=60)
             assert "Paris: clouds" in again.perdure("history", "t")
@@ -117,36 +125,36 @@ async def test_a_kill_leaves_no_process_and_the_next_start_goes_on(dev: Dev, tmp
             again.process.wait(30)
 
 
-async def test_a_second_one_in_the_same_folder_is_refused(dev: Dev, tmp_path: Path) -> None:
+async def test_a_second_one_in_the_same_folder_is_refused(dev: Dev, folder: Path) -> None:
     """Two stacks on one folder would spoil its data: the second ends with one line and code 2."""
     await eventually(dev.serves, timeout=60)
-    with (tmp_path / "second").open("w+") as output:
-        second = Dev(tmp_path, output)
+    with (folder / "second").open("w+") as output:
+        second = Dev(folder, output)
         assert second.process.wait(30) == 2
         assert second.said.startswith("perdure: `perdure dev` runs here already")
         assert second.said.count("\n") == 1
 
 
-async def test_a_worker_that_cannot_start_ends_it(tmp_path: Path) -> None:
+async def test_a_worker_that_cannot_start_ends_it(folder: Path) -> None:
     """When the agents cannot be served it says why once, stops the servers, and ends with code 2."""
-    with (tmp_path / "output").open("w+") as output:
-        dev = Dev(tmp_path, output, "no_such_module:agent")
+    with (folder / "output").open("w+") as output:
+        dev = Dev(folder, output, "no_such_module:agent")
         assert dev.process.wait(60) == 2
         assert dev.said.count("perdure: There is no module 'no_such_module' here") == 1
 
 
-async def test_usual_ports_that_are_taken_are_no_obstacle(dev: Dev, tmp_path: Path) -> None:
+async def test_usual_ports_that_are_taken_are_no_obstacle(dev: Dev, folder: Path) -> None:
     """A second stack, in another folder, takes free ports when nobody asked for some."""
     await eventually(dev.serves, timeout=60)
-    other = tmp_path / "other"
+    other = folder / "other"
     other.mkdir()
-    with (tmp_path / "output2").open("w+") as output:
+    with (folder / "output2").open("w+") as output:
         second = Dev(other, output)
         try:
             await eventually(second.serves, timeout=60)
             addresses = [
-                json.loads((folder / ".perdure" / "dev.json").read_text())["temporal_address"]
-                for folder in (tmp_path, other)
+                json.loads((place / ".perdure" / "dev.json").read_text())["temporal_address"]
+                for place in (folder, other)
             ]
             assert len(set(addresses)) == 2
             assert not process.port_is_free(int(addresses[1].partition(":")[2]))
