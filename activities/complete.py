@@ -56,7 +56,7 @@ class CompleteActivities:
         A stop cancels it within a heartbeat. A worker that shuts down hands the call over to another one at once,
         which is never taken for a stop (case B58): the failure is retryable and names itself.
         """
-        call = asyncio.create_task(self.execute(request, activity.info().attempt))
+        call = asyncio.create_task(self.execute(request, request.attempts + activity.info().attempt))
         call.add_done_callback(_retrieve)
         shutdown = asyncio.create_task(activity.wait_for_worker_shutdown())
         try:

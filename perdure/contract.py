@@ -50,12 +50,16 @@ class LoadResult(Wire):
 
 
 class CompleteRequest(Wire):
-    """Input of `complete`: one model call. The attempt is Temporal's attempt of the activity."""
+    """Input of `complete`: one model call. The attempt is Temporal's attempt of the activity, after `attempts` others.
+
+    A run that takes a turn over from another counts on from there, so that the two never write as the same attempt.
+    """
 
     thread_id: str
     agent: str
     turn: int
     step: int = 0
+    attempts: int = 0
 
 
 class CallOutline(Wire):

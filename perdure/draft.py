@@ -232,24 +232,32 @@ class Draft:
             self._change(open=self.state.open.with_(running=False, outline=None))
 
     def fail(self, detail: Text) -> None:
-        """Drop what the running step has brought, and settle the turn with the error."""
-        self._append(commit_step(self._running_turn()).with_(discard=True))
-        self.discard()
+        """Settle the turn with the error, wherever it stands: a step that streams is dropped, open calls are closed."""
+        turn = self._open_turn()
+        if turn.calls:
+            self._interrupt_calls(turn)
+        else:
+            self._append(commit_step(turn).with_(discard=True))
+            self.discard()
         self._settle(Status(state="incomplete", reason="error", detail=detail))
 
     def _close_turn(self, reason: Literal["cancelled", "steered"], detail: Text | None) -> None:
         """Close the open turn where it stands: seal what streams, answer open calls, settle the message."""
         turn = self._open_turn()
         if turn.calls:
-            unanswered = tuple(call for call in turn.calls if not call.settled)
-            answered = tuple(interrupted(call, turn.step) for call in turn.calls)
-            self._change(open=turn.with_(calls=answered), interrupted=self.state.interrupted + unanswered)
-            self._commit_group()
-        elif turn.running:
+            self._interrupt_calls(turn)
+        else:
+            # Also if no step was begun here: the owner before may have left one that streams on.
             kept = sealed_parts(self._drained(turn))
             self._append_parts(turn, kept)
             self._append(commit_step(turn.with_(parts=turn.parts + len(kept))).with_(sealed=True))
         self._settle(Status(state="incomplete", reason=reason, detail=detail))
+
+    def _interrupt_calls(self, turn: OpenTurn) -> None:
+        unanswered = tuple(call for call in turn.calls if not call.settled)
+        answered = tuple(interrupted(call, turn.step) for call in turn.calls)
+        self._change(open=turn.with_(calls=answered), interrupted=self.state.interrupted + unanswered)
+        self._commit_group()
 
     def _drained(self, turn: OpenTurn) -> tuple[Part, ...]:
         parts = stamped(self.state.thread_id, turn, self.buffer.parts)
@@ -284,7 +292,7 @@ class Draft:
         turn = self._open_turn()
         self._append(commit_results(turn))
         parts = turn.parts + len(turn.calls)
-        self._change(open=turn.with_(calls=(), step=turn.step + 1, parts=parts, spawn_parts=parts))
+        self._change(open=turn.with_(calls=(), step=turn.step + 1, attempts=0, parts=parts, spawn_parts=parts))
 
     def _live_call(self, call_id: str) -> LiveCall | None:
         calls = self.state.open.calls if self.state.open else ()

@@ -9,6 +9,7 @@ from perdure.codec import Wire, clip
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import Disposition
 from perdure.messages import Status, ToolResultPart, Usage
+from perdure.policy import COMPLETE_ATTEMPTS
 from perdure.ports import Subscription, Tail
 
 Phase = Literal["busy", "boundary", "idle"]
@@ -26,11 +27,15 @@ class LiveCall(Wire):
 
 
 class OpenTurn(Wire):
-    """The running assistant message: `parts` are committed, `step` is the one under way or next."""
+    """The running assistant message: `parts` are committed, `step` is the one under way or next.
+
+    `attempts` is how many attempts of that step an owner before may have made.
+    """
 
     message_id: str
     turn: int
     step: int = 0
+    attempts: int = 0
     parts: int = 0
     spawn_parts: int = 0
     running: bool = False
@@ -105,6 +110,8 @@ def _open_turn(tail: Tail) -> OpenTurn:
         message_id=tail.message.id,
         turn=tail.message.turn,
         step=tail.step,
+        # The newest attempt that has written, and those of its owner that may still be about to.
+        attempts=0 if calls else tail.attempt + COMPLETE_ATTEMPTS,
         parts=tail.parts,
         spawn_parts=min((call.position for call in tail.calls), default=tail.parts),
         calls=calls,

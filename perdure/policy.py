@@ -54,9 +54,15 @@ STORED_LOCALLY: Final = Policy(
 """`load` and `sync` as local activities: half the latency and events of regular ones, for as long as the store answers.
 A local retry keeps its workflow task open, so there are only a few within a second."""
 
+COMPLETE_ATTEMPTS: Final = 12
+
 COMPLETE: Final = Policy(
     None,
-    RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=60), maximum_attempts=12),
+    RetryPolicy(
+        initial_interval=timedelta(seconds=0.5),
+        maximum_interval=timedelta(seconds=60),
+        maximum_attempts=COMPLETE_ATTEMPTS,
+    ),
     HEARTBEAT_TIMEOUT,
 )
 """One model call. Twelve attempts span about five minutes of a provider's trouble; then the turn settles with the

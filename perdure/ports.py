@@ -91,8 +91,9 @@ class Tail(Wire):
     """All that the history manager needs to go on, whatever the length of the conversation.
 
     `message` is the head without its parts, `parts` their number; `calls` are in call order; `step` is the step of the
-    open calls, or else the one after the last committed step of the head's turn; `processed` are the newest accepted
-    inputs with their digests, oldest first; `sync_id` belongs to the batch that made `version`.
+    open calls, or else the one after the last committed step of the head's turn; `attempt` is the one that owns the
+    turn buffer, 0 if that is empty; `processed` are the newest accepted inputs with their digests, oldest first;
+    `sync_id` belongs to the batch that made `version`.
     """
 
     thread: ThreadRecord
@@ -100,6 +101,7 @@ class Tail(Wire):
     message: Message | None = None
     parts: int = 0
     step: int = 0
+    attempt: int = 0
     calls: tuple[OpenCall, ...] = ()
     subscriptions: tuple[Subscription, ...] = ()
     processed: tuple[tuple[str, str], ...] = ()

@@ -1,9 +1,10 @@
 """Calls of the store from a workflow: local activities, and regular ones when the store does not answer."""
 
+import asyncio
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from perdure.policy import STORED, STORED_LOCALLY
@@ -21,6 +22,16 @@ async def stored(name: str, argument: Any, result_type: type[Result], summary: s
         ActivityError: if the store refused for good.
     """
     try:
+        return await _stored(name, argument, result_type, summary)
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            # It is the workflow that was cancelled: the SDK words that as a failure of what it waits for.
+            raise asyncio.CancelledError from error
+        raise
+
+
+async def _stored(name: str, argument: Any, result_type: type[Result], summary: str) -> Result:
+    try:
         result: Result = await workflow.execute_local_activity(
             name,
             argument,
@@ -31,7 +42,7 @@ async def stored(name: str, argument: Any, result_type: type[Result], summary: s
         )
         return result
     except ActivityError as error:
-        if isinstance(error.cause, ApplicationError) and error.cause.non_retryable:
+        if is_cancelled_exception(error) or (isinstance(error.cause, ApplicationError) and error.cause.non_retryable):
             raise
     waited: Result = await workflow.execute_activity(
         name,

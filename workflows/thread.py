@@ -91,9 +91,9 @@ class ThreadWorkflow:
     @workflow.run
     async def run(self, start: Any = None, carried: Carried | None = None) -> None:
         """Live until there is nothing to do for a long time; the next input starts the workflow again."""
+        await self._restore(start, carried)
+        self._idle = self._idle_timer()
         try:
-            await self._restore(start, carried)
-            self._idle = self._idle_timer()
             while True:
                 try:
                     if not await self._advance():
@@ -174,7 +174,9 @@ class ThreadWorkflow:
         self._show("running" if step else None)
         self._model_call = model_call = workflow.start_activity(
             COMPLETE,
-            CompleteRequest(thread_id=self._thread_id, agent=self._agent, turn=number, step=step),
+            CompleteRequest(
+                thread_id=self._thread_id, agent=self._agent, turn=number, step=step, attempts=turn.attempts
+            ),
             result_type=CompleteResult,
             start_to_close_timeout=timedelta(seconds=self._loaded.model_timeout_s),
             heartbeat_timeout=COMPLETE_POLICY.heartbeat,
@@ -256,11 +258,15 @@ class ThreadWorkflow:
         if self._model_call is not None:
             self._model_call.cancel()
         self._calls.stop_all()
-        again, self._batch = tuple(self._batch), []
         await self._load(ThreadStart())
+        again, self._batch = self._batch, []
         if self._failures < RECOVERIES:
-            self._inbox = Inbox(again + self._inbox.waiting)
-        elif self._history.open_turn is not None:
+            self._inbox = Inbox((*again, *self._inbox.waiting))
+            return
+        for content in again:
+            if isinstance(content, UserMessage | Event):
+                self._answer(content, "dropped")
+        if self._history.open_turn is not None:
             self._history.fail_turn(sentence)
 
     def _tell(self, batch: list[AnyInput]) -> None:
@@ -268,10 +274,13 @@ class ThreadWorkflow:
         dispositions = self._history.take_dispositions()
         for content in batch:
             if isinstance(content, UserMessage | Event) and (disposition := dispositions.get(content.id)):
-                self._answers[content.id, content.digest] = disposition
-                self._show_refusal(content.id, disposition)
+                self._answer(content, disposition)
         for forgotten in list(self._answers)[:-REMEMBERED_INPUTS]:
             del self._answers[forgotten]
+
+    def _answer(self, content: UserMessage | Event, disposition: Disposition) -> None:
+        self._answers[content.id, content.digest] = disposition
+        self._show_refusal(content.id, disposition)
 
     def _show_refusal(self, input_id: str, disposition: Disposition) -> None:
         if disposition == "conflict":
@@ -280,10 +289,22 @@ class ThreadWorkflow:
             self._board.problem(f"Input {input_id} was {disposition}.")
 
     async def _cancel(self) -> None:
-        """The workflow is cancelled from outside: settle what is open, so that nothing is left half done."""
+        """The workflow is cancelled from outside: keep every input that came, and leave no turn open.
+
+        What was on its way when the cancellation came goes first and unchanged, so that the store knows it again.
+        """
+        if self._model_call is not None:
+            self._model_call.cancel()
         self._calls.stop_all()
-        self._history.handle_content(Interrupt(reason="The workflow was cancelled."))
-        await self._sync()
+        while True:
+            try:
+                await self._sync()
+                while self._batch or self._history.open_turn is not None or self._has_ready():
+                    self._history.handle_content(Interrupt(reason="The workflow was cancelled."))
+                    await self._accept()
+                return
+            except Exception as error:  # as in `run`
+                await self._recover(error)
 
     def _is_history_long(self) -> bool:
         info = workflow.info()
