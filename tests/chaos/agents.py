@@ -1,0 +1,55 @@
+"""Agents for worker processes that are killed. Whatever must outlive a process is in files of `CHAOS_DIR`."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from perdure.agent import Agent, Agents
+from perdure.testing import Asked, Call, Reply, ScriptedModel
+
+STREAMED = "Let me look into that, one moment please, it takes a while."
+DONE = "It is all settled now, thank you for waiting."
+COUNTED = " ".join(f"word{number}" for number in range(40))
+
+
+def runs(state_dir: Path, tool: str) -> int:
+    """How often a tool has begun, over all processes."""
+    log = state_dir / "runs.log"
+    return log.read_text().split().count(tool) if log.exists() else 0
+
+
+def agents() -> Agents:
+    """One agent; its tools note every run, and its answers are slow enough to be interrupted."""
+    state_dir = Path(os.environ["CHAOS_DIR"])
+    agent = Agent("chaos", model=ScriptedModel(_script))
+
+    def note(tool: str) -> None:
+        # One write in append mode is atomic, so runs of several processes are all counted.
+        with (state_dir / "runs.log").open("a") as log:
+            log.write(f"{tool}\n")
+
+    @agent.tool
+    async def book(table: int) -> str:
+        """Book a table: done twice it would be booked twice."""
+        note("book")
+        await asyncio.sleep(0.3)
+        return f"booked table {table}"
+
+    @agent.tool(retry_safe=True)
+    async def look(city: str) -> str:
+        """Look something up: done twice it does no harm."""
+        note("look")
+        await asyncio.sleep(0.3)
+        return f"{city} is sunny"
+
+    return Agents([agent])
+
+
+def _script(asked: Asked) -> Reply:
+    """Words that begin with `count` are answered slowly; all others with a call of each tool, then with words."""
+    if asked.user_text.startswith("count"):
+        return Reply(COUNTED, chunk_chars=6, delay_s=0.04)
+    if asked.results:
+        return Reply(DONE, chunk_chars=6, delay_s=0.03)
+    calls = Call("book", {"table": 7}), Call("look", {"city": "Paris"})
+    return Reply(STREAMED, *calls, chunk_chars=6, delay_s=0.03)

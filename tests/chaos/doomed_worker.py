@@ -1,0 +1,180 @@
+"""A worker process that kills itself with SIGKILL at a named point, as nothing else can do so exactly.
+
+The point lies in what surrounds the product (the store it is given), never in the product itself. Processes are forked
+from a server that has imported everything already, so that one is up in some 50 ms.
+"""
+
+import asyncio
+import ctypes
+import multiprocessing
+import os
+import signal
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Self
+
+from typing_extensions import override
+
+from perdure.batch import AppendMessage, CommitResults, CommitStep, SetStatus, SyncBatch, SyncReport
+from perdure.connection import connect_temporal
+from perdure.messages import Part, ToolResultPart
+from perdure.ports import OpenCall, StepOutcome, Tail
+from perdure.settings import Settings
+from perdure.turn_buffer import Chunk
+from stores.postgres import PostgresStore
+from tests.chaos.agents import agents
+from tests.eventually import eventually
+from worker import create_worker
+
+_PR_SET_PDEATHSIG = 1
+
+POINTS = (
+    "before load",
+    "after load",
+    "before input sync",
+    "after input sync",
+    "in mid stream",
+    "before end of stream",
+    "after end of stream",
+    "before step sync",
+    "after step sync",
+    "before call starts",
+    "after call has started",
+    "before result is staged",
+    "after result is staged",
+    "before results sync",
+    "after results sync",
+    "before final sync",
+    "after final sync",
+)
+"""Every boundary of a turn with tools, in the order in which it comes to them."""
+
+
+class DoomedStore(PostgresStore):
+    """A store whose process dies when it comes to a point."""
+
+    doom: str | None = None
+    _booking: str | None = None
+
+    def _at(self, point: str) -> None:
+        if point == self.doom:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @override
+    async def load_tail(self, thread_id: str, processed: int = 200) -> Tail:
+        self._at("before load")
+        tail = await super().load_tail(thread_id, processed)
+        self._at("after load")
+        return tail
+
+    @override
+    async def append_messages(self, batch: SyncBatch) -> SyncReport:
+        sync = _name(batch)
+        self._at(f"before {sync} sync")
+        report = await super().append_messages(batch)
+        self._at(f"after {sync} sync")
+        return report
+
+    @override
+    async def append_chunks(
+        self, thread_id: str, turn: int, step: int, attempt: int, chunks: list[Chunk], first: int | None = None
+    ) -> None:
+        await super().append_chunks(thread_id, turn, step, attempt, chunks, first)
+        self._at("in mid stream")
+
+    @override
+    async def finish_step(
+        self,
+        thread_id: str,
+        turn: int,
+        step: int,
+        attempt: int,
+        parts: tuple[Part, ...],
+        outcome: StepOutcome,
+        chunks: list[Chunk],
+    ) -> None:
+        self._at("before end of stream")
+        await super().finish_step(thread_id, turn, step, attempt, parts, outcome, chunks)
+        self._at("after end of stream")
+
+    @override
+    async def start_call(self, thread_id: str, call_id: str) -> OpenCall:
+        self._at("before call starts")
+        call = await super().start_call(thread_id, call_id)
+        # The two calls run at once, so the point must belong to one of them: the one that must not run again.
+        if call.tool == "book":
+            self._booking = call_id
+            self._at("after call has started")
+        return call
+
+    @override
+    async def stage_result(self, thread_id: str, result: ToolResultPart) -> ToolResultPart:
+        if result.call_id == self._booking:
+            self._at("before result is staged")
+        staged = await super().stage_result(thread_id, result)
+        if result.call_id == self._booking:
+            self._at("after result is staged")
+        return staged
+
+
+def _name(batch: SyncBatch) -> str:
+    """Which sync of a turn this is."""
+    kinds = {type(operation) for operation in batch.operations}
+    if AppendMessage in kinds:
+        return "input"
+    if SetStatus in kinds:
+        return "final"
+    if CommitResults in kinds:
+        return "results"
+    return "step" if CommitStep in kinds else "other"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker finds its servers, and where its tools leave their notes."""
+
+    temporal_address: str
+    database_url: str
+    task_queue: str
+    state_dir: Path
+
+
+class DoomedWorker:
+    """A worker process; with `doom` it dies at that point, without it lives until `async with` ends."""
+
+    def __init__(self, place: Place, doom: str | None = None) -> None:
+        assert doom is None or doom in POINTS
+        context: ForkServerContext = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        self._process: BaseProcess = context.Process(target=_main, args=(place, doom), daemon=True)
+        self._process.start()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._process.kill()
+        await self.died()
+
+    async def died(self) -> int:
+        """Wait until it has ended; returns the exit code, negative for a signal."""
+        await eventually(lambda: self._process.exitcode is not None, timeout=60)
+        assert self._process.exitcode is not None
+        return self._process.exitcode
+
+
+def _main(place: Place, doom: str | None) -> None:
+    # The fork server ends with the test run, and takes its children along.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    asyncio.run(_serve(place, doom))
+
+
+async def _serve(place: Place, doom: str | None) -> None:
+    os.environ["CHAOS_DIR"] = str(place.state_dir)
+    client = await connect_temporal({"target_host": place.temporal_address})
+    store = await DoomedStore.connect(place.database_url, max_size=4)
+    store.doom = doom
+    settings = Settings(task_queue=place.task_queue, max_cached_workflows=100)
+    await create_worker(client, store, agents(), settings).run()
