@@ -177,7 +177,7 @@ class ScreenTerminal:
     def _full_rows(self) -> Generator[Text]:
         width = self._console.width
         while cell_len(self._row.plain) > width:
-            row, self._row = _split(self._row, width)
+            row, self._row = split_row(self._row, width)
             yield row
 
     def _draw(self) -> None:
@@ -211,7 +211,7 @@ class ScreenTerminal:
         self._draw()
 
 
-def _split(text: Text, width: int) -> tuple[Text, Text]:
+def split_row(text: Text, width: int) -> tuple[Text, Text]:
     """What fits into a row, cut between words if there are any, and the rest."""
     plain = text.plain
     fits = next(n for n in range(len(plain), 0, -1) if cell_len(plain[:n]) <= width)

@@ -1,0 +1,97 @@
+"""The commands that do one thing to one thread, each a process of its own."""
+
+import asyncio
+import json
+import os
+import sys
+
+import pytest
+
+from perdure.agent import Agent
+from perdure.cli.threads import status_lines
+from perdure.contract import CallStatus, ThreadStatus
+from perdure.dev.temporal_server import TemporalServer
+from perdure.messages import Status, Usage
+from perdure.testing import Asked, Reply, ScriptedModel
+from tests.workflows.conftest import StackFactory
+
+
+def echo(asked: Asked) -> Reply:
+    """Answer with the user's last words, or hang if they ask for it."""
+    return Reply("one", hang=True) if asked.user_text == "hang" else Reply(f"you said {asked.user_text}")
+
+
+@pytest.mark.slow
+async def test_one_command_for_each_thing(
+    start_stack: StackFactory, database_url: str, temporal_server: TemporalServer, thread: str
+) -> None:
+    """Start, send, wait, stop, interrupt, status, history, for people and as JSON; errors in one line."""
+    stack = await start_stack(Agent("demo", model=ScriptedModel(echo)))
+    env = {
+        "PERDURE_DATABASE_URL": database_url,
+        "PERDURE_TASK_QUEUE": stack.settings.task_queue,
+        "TEMPORAL_ADDRESS": temporal_server.address,
+    }
+
+    async def perdure(*arguments: str, stdin: str = "") -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "perdure", *arguments),
+            env=os.environ | env,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate(stdin.encode())
+        return process.returncode, output.decode()
+
+    assert await perdure("start", thread, "--title", "Paris") == (0, f"{thread}\n")
+    assert await perdure("send", thread, "hi", "--wait") == (0, "you said hi\n")
+    assert await perdure("send", thread, "-", "--id", "m1", "--wait", stdin="from a pipe") == (
+        0,
+        "you said from a pipe\n",
+    )
+    code, sent = await perdure("send", thread, "other", "--id", "m1")
+    assert (code, sent.split()[0]) == (0, "conflict")
+    assert await perdure("stop", thread) == (0, "Nothing was running.\n")
+    await perdure("send", thread, "hang")
+    assert await perdure("stop", thread) == (0, "Turn 3 is stopped.\n")
+    assert await perdure("interrupt", thread) == (0, "")
+    assert (await perdure("status", thread))[1].startswith(
+        "idle · agent demo · turn 3\nthe last turn ended early: canc"
+    )
+    assert json.loads((await perdure("status", thread, "--json"))[1])["turn"] == 3
+    assert (await perdure("history", thread))[1].split("\n")[:4] == [
+        "› hi",
+        "you said hi",
+        "› from a pipe",
+        "you said from a pipe",
+    ]
+    messages = [json.loads(line) for line in (await perdure("history", thread, "--json"))[1].splitlines()]
+    assert [message["role"] for message in messages] == ["user", "assistant"] * 3
+    code, error = await perdure("status", "nope")
+    assert (code, error) == (2, "perdure: There is no thread 'nope'. Start it with `perdure chat` or `client.start`.\n")
+
+
+def test_the_status_says_who_waits_for_what() -> None:
+    """Every number that a person needs, and what went wrong; words of others made safe."""
+    status = ThreadStatus(
+        thread_id="t1",
+        agent="demo",
+        state="running",
+        turn=3,
+        step=1,
+        last=Status(state="incomplete", reason="error", detail="no \x1bkey"),
+        open_calls=(CallStatus(call_id="c1", tool="look", preview="{}", state="running"),),
+        queued=1,
+        deferred=2,
+        usage=Usage(requests=4, input_tokens=12_000, output_tokens=5),
+        problems=("a sync was refused",),
+    )
+    assert status_lines(status) == [
+        "running · agent demo · turn 3, step 2",
+        "the last turn ended early: error (no ␛key)",
+        "running: look({}) c1",
+        "1 message(s) queued, 2 event(s) deferred",
+        "4 model calls, 12,000 tokens in, 5 out",
+        "problem: a sync was refused",
+    ]
