@@ -165,3 +165,13 @@ def test_the_installed_wheel_holds_a_conversation(
     assert "Paris: clouds" in answer.stdout
     dev.send_signal(signal.SIGTERM)
     assert dev.wait(30) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_installed_wheel_runs_the_demo(installed: Path, bare_environment: dict[str, str], folder: Path) -> None:
+    """From another folder `perdure demo` passes all its checks."""
+    demo = subprocess.run(
+        [installed / "perdure", "demo"], cwd=folder, env=bare_environment, capture_output=True, text=True
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
