@@ -4,6 +4,7 @@ A check that had nothing to look at, because the model called no tool or was don
 instead of passing.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ def _inputs(evidence: Evidence) -> _Finding:
             faults.append(f"message {message.input_id!r} has no answer")
         elif not is_settled(following):
             faults.append(f"the answer to {message.input_id!r} is not finished")
+        elif following.status.reason not in (None, "cancelled"):
+            faults.append(f"the answer to {message.input_id!r} failed: {following.status.detail}")
     if answers > len(inputs):
         faults.append(f"{answers} answers to {len(inputs)} messages")
     repeated = f", {len(evidence.notes.repeated)} of them sent twice" if evidence.notes.repeated else ""
@@ -128,7 +131,11 @@ def _once(evidence: Evidence) -> _Finding:
 def _drafts(evidence: Evidence) -> _Finding:
     said = [part.text for message in _answers(evidence) for part in message.parts if isinstance(part, TextPart)]
     killed = evidence.notes.killed_words
-    faults = [f"{words[:40]!r} … is in the history" for words in killed if any(words in text for text in said)]
+    faults: list[str] = []
+    for words in killed:
+        # A model may say the same again in its next attempt, but not what names the process that was killed.
+        allowed = 0 if any(re.search(rf"\b{pid}\b", words) for pid in evidence.notes.killed_pids) else 1
+        faults += [f"{words[:40]!r} … is in the history" for text in said if text.count(words) > allowed]
     return _Finding(f"{sum(map(len, killed))} characters had streamed when the worker was killed", faults, bool(killed))
 
 

@@ -1,15 +1,7 @@
-"""The demo: its checks find what they are for, and the whole of it runs, passes, and fails when it is sabotaged."""
+"""The checks of the demo find what they are for, each with faults that must break it."""
 
-import asyncio
-import json
-import os
-import re
-import signal
-import sys
-from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path as Folder
 
 import pytest
 from temporalio.api.common.v1 import ActivityType, Payload, Payloads
@@ -24,18 +16,15 @@ from perdure import ids
 from perdure.batch import SyncReport
 from perdure.codec import Wire, dumps
 from perdure.contract import DISPATCH, SYNC, DispatchRequest
-from perdure.demo.agent import agent, answer
+from perdure.demo.agent import agent
 from perdure.demo.checks import check
-from perdure.demo.environment import RUNS_VARIABLE
 from perdure.demo.evidence import Evidence, Notes
-from perdure.demo.tool_runs import ToolRun, ToolRuns
+from perdure.demo.tool_runs import ToolRun
 from perdure.messages import Message, Part, Role, Status, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import Path
-from perdure.testing import Asked, Call
 
 THREAD = "t1"
 OLD, NEW = 10, 11  # processes of the worker that was killed, and of the one after it
-ROOT = Folder(__file__).parents[2]
 BOOK = ids.call_id(THREAD, 1, 0, 0)
 LOOK = ids.call_id(THREAD, 1, 0, 1)
 
@@ -165,6 +154,14 @@ FAULTS: dict[str, list[tuple[str, Callable[[Evidence], Evidence]]]] = {
             ),
         ),
         (
+            "an answer failed",
+            lambda good: with_messages(
+                good,
+                *good.path.messages[:3],
+                message("assistant", 2, status=Status(state="incomplete", reason="error", detail="no key")),
+            ),
+        ),
+        (
             "a message is answered twice",
             lambda good: with_messages(
                 good, *good.path.messages, message("assistant", 3, TextPart(text="again")).with_(parent_id="x")
@@ -200,6 +197,13 @@ FAULTS: dict[str, list[tuple[str, Callable[[Evidence], Evidence]]]] = {
             "the words of the killed attempt stay",
             lambda good: with_parts(good, 3, lambda _: (TextPart(text="Process 10 speaks. Process 11 speaks."),)),
         ),
+        (
+            "the words of a killed model stay before the same words of the next",
+            lambda good: replace(
+                with_parts(good, 3, lambda _: (TextPart(text="Durable isDurable is what lasts."),)),
+                notes=replace(good.notes, killed_words=["Durable is"]),
+            ),
+        ),
     ],
     "an interrupted answer keeps what was said": [
         ("what was said is gone", lambda good: with_parts(good, 3, lambda _: ())),
@@ -229,159 +233,3 @@ def test_what_did_not_happen_is_not_taken_for_right() -> None:
 def test_every_promise_but_the_view_has_a_fault_that_breaks_it() -> None:
     """The view repairs whatever it is given, so only its own tests can break it."""
     assert {item.promise for item in check(evidence())} - set(FAULTS) == {"the next model call is valid"}
-
-
-async def test_runs_of_several_processes_are_all_recorded(tmp_path: Folder) -> None:
-    """Lines of processes that write at once stay whole, and a killed run is seen as one that did not return."""
-    path = tmp_path / "runs"
-    program = (
-        "import sys; from pathlib import Path; from perdure.demo.tool_runs import ToolRuns\n"
-        "runs = ToolRuns(Path(sys.argv[1]))\n"
-        "for number in range(200):\n"
-        "    with runs.record('tool', number=number): pass\n"
-    )
-    command = [sys.executable, "-c", program, str(path)]
-    processes = [await asyncio.create_subprocess_exec(*command, cwd=ROOT) for _ in range(3)]
-    assert [await process.wait() for process in processes] == [0, 0, 0]
-    runs = ToolRuns(path)
-    with pytest.raises(RuntimeError), runs.record("killed"):
-        raise RuntimeError
-    assert {run.pid for run in runs.read()} == {*(process.pid for process in processes), os.getpid()}
-    assert sum(run.returned for run in runs.read()) == 600
-    assert [run.tool for run in runs.read() if not run.returned] == ["killed"]
-
-
-def test_runs_are_kept_in_memory_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo agent can be served without the demo: `perdure dev` sets no file."""
-    monkeypatch.delenv(RUNS_VARIABLE, raising=False)
-    runs = ToolRuns.at(os.environ.get(RUNS_VARIABLE))
-    with runs.record("tool", answer=42):
-        assert [run.returned for run in runs.read()] == [False]
-    assert [(run.tool, run.arguments, run.returned) for run in runs.read()] == [("tool", {"answer": 42}, True)]
-    assert json.loads(dumps(runs.read()[0].arguments)) == {"answer": 42}
-
-
-def test_the_script_calls_what_the_user_names() -> None:
-    """Cities in the order of the words, a table with its number of people; a story and an explanation without tools."""
-
-    def calls(words: str) -> list[Call]:
-        return [item for item in answer(asked(words)).items if isinstance(item, Call)]
-
-    assert calls("Oslo or Paris?") == [Call("get_weather", {"city": "Oslo"}), Call("get_weather", {"city": "Paris"})]
-    assert calls("A table for 7, please") == [Call("book_table", {"restaurant": "Chez Marie", "people": 7})]
-    assert calls("Tell me a story") == []
-    assert calls("What if a worker dies?") == []
-    assert calls("Hello") == []
-
-
-def asked(words: str) -> Asked:
-    """A request with these words of the user."""
-    from pydantic_ai.messages import ModelRequest, UserPromptPart
-    from pydantic_ai.models import ModelRequestParameters
-
-    return Asked((ModelRequest(parts=[UserPromptPart(words)]),), ModelRequestParameters())
-
-
-# -- the whole of it --------------------------------------------------------------------------------------------
-
-
-async def start_demo(*arguments: str, target: str = "", **environment: str) -> Process:
-    """The command as a process of its own; with a target, its workers serve other agents."""
-    program = ["-m", "perdure", "demo", *arguments]
-    if target:
-        program = ["-c", f"import sys; from perdure.demo.command import *; sys.exit(run(Demo(target={target!r})))"]
-    ours = ("PERDURE_", "TEMPORAL_", "OPENAI_")
-    known = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return await asyncio.create_subprocess_exec(
-        sys.executable, *program, stdout=PIPE, stderr=STDOUT, cwd=ROOT, env={**known, **environment}
-    )
-
-
-async def output_of(process: Process) -> str:
-    """All that it writes."""
-    output, _ = await process.communicate()
-    return output.decode()
-
-
-async def lines_until(process: Process, words: str) -> str:
-    """What it writes up to the line with these words."""
-    assert process.stdout
-    lines: list[str] = []
-    while not lines or words not in lines[-1]:
-        line = (await process.stdout.readline()).decode()
-        assert line, f"it ended before {words!r}:\n{''.join(lines)}"
-        lines.append(line)
-    return "".join(lines)
-
-
-@pytest.mark.slow
-async def test_the_demo_passes() -> None:
-    """It plays all scenes on servers of its own, keeps every promise, and leaves nothing running or lying about."""
-    process = await start_demo()
-    output = await output_of(process)
-    assert process.returncode == 0, output
-    assert "The second delivery was a duplicate" in output
-    assert "■ interrupted" in output
-    assert output.count("kill -9 ") == 4  # two titles, two kills
-    assert "so its outcome is unknown" in output
-    assert "one for 4." in output
-    assert "All 8 promises were kept" in output
-    assert re.search(
-        r"The thread in the Temporal UI: http://127\.0\.0\.1:\d+/namespaces/default/workflows/thread", output
-    )
-    seconds = re.search(r"kept \((\d+) s\)", output)
-    assert seconds
-    assert int(seconds.group(1)) < 60
-    folder = re.search(r"host=(/.*?perdure-demo-[^/]+)/", output)
-    assert folder
-    assert not Folder(folder.group(1)).exists()
-
-
-@pytest.mark.slow
-async def test_a_tool_that_runs_twice_makes_the_demo_fail() -> None:
-    """Workers that serve a demo agent whose booking is declared retry_safe run it again after the kill."""
-    process = await start_demo(target="tests.perdure.sabotaged_demo:agents")
-    output = await output_of(process)
-    assert process.returncode == 1, output
-    promise = "no call runs its tool twice, unless it is retry_safe and was cut off"
-    fault = 'book_table(people=4, restaurant="Chez Marie") ran 2 times for 1 call(s)'
-    assert f"✗ Not kept: “{promise}”: {fault}\n" in output
-
-
-@pytest.mark.slow
-async def test_everything_stays_up_until_it_is_interrupted() -> None:
-    """With --keep the servers and a worker are there after the checks; Ctrl-C takes them down."""
-    process = await start_demo("--keep")
-    output = await lines_until(process, "Everything stays up")
-    address = re.search(r"Temporal +(127\.0\.0\.1:\d+)", output)
-    assert address
-    assert await _connects(address.group(1))
-    process.send_signal(signal.SIGINT)
-    await output_of(process)
-    assert process.returncode == 130
-    assert not await _connects(address.group(1))
-
-
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        ("openai:gpt-5", "Model 'openai:gpt-5' needs a key: set OPENAI_API_KEY in the worker's environment."),
-        ("nonsense:x", "Unknown model 'nonsense:x': name it provider:model, for instance openai:gpt-5."),
-    ],
-)
-async def test_a_model_that_cannot_be_used_is_said_in_one_line(model: str, reason: str) -> None:
-    """Before anything is started; with exit code 2."""
-    process = await start_demo("--model", model)
-    output = await output_of(process)
-    assert (process.returncode, output) == (2, f"perdure: {reason}\n")
-
-
-async def _connects(address: str) -> bool:
-    host, _, port = address.partition(":")
-    try:
-        _, writer = await asyncio.open_connection(host, int(port))
-    except OSError:
-        return False
-    writer.close()
-    await writer.wait_closed()
-    return True
