@@ -68,9 +68,12 @@ def temporal_runtime() -> Runtime:
 
 
 def _renderers(settings: Settings) -> list["Processor"]:
+    # Structlog's own choice shows the variables of every frame: words of users, and a second of work for each failure.
     if settings.log_format == "json":
-        return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        return [structlog.processors.ExceptionRenderer(tracebacks), structlog.processors.JSONRenderer()]
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
 
 
 def _flatten_temporal(_: "WrappedLogger", __: str, event: "EventDict") -> "EventDict":

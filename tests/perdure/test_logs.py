@@ -65,6 +65,16 @@ def test_an_exception_is_one_line_too() -> None:
     assert record["exception"][0]["exc_type"] == "ZeroDivisionError"
 
 
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_a_traceback_shows_no_variables(log_format: str) -> None:
+    """A failure is logged with its text and its place, but not with the words that were being handled."""
+    code = "def fail(words): raise ValueError('the reason')\ntry: fail('private' + ' words')\n"
+    written = log(code + "except ValueError: structlog.get_logger('x').exception('failed')", log_format=log_format)
+    assert "the reason" in written
+    assert "fail" in written
+    assert "private words" not in written
+
+
 @pytest.mark.parametrize(("level", "shown"), [("info", 2), ("warning", 1), ("error", 0)])
 def test_the_level_holds_for_all(level: str, shown: int) -> None:
     """Records below the level are left out, whoever makes them."""
