@@ -1,0 +1,316 @@
+"""The async shell around `HistoryManager`, for people who drive the loop themselves, without Temporal.
+
+It keeps the order that the workflow keeps: inputs are synced before anything acts on them, a step is synced before any
+tool call of it is dispatched, all results of a step are synced before the next model call. What it does not do is
+survive its process: whoever owns the thread loads it again elsewhere, and it goes on where it stood. Two owners at
+once do no harm, since the store takes batches from one of them only; the other gets `StaleWriter` and loads again.
+
+    thread = await AgentThread.load(store, store, "t1", complete=..., dispatch=...)
+    thread.put(UserMessage(id="m1", text="What is the weather in Paris?"))
+    while await thread.step():
+        pass
+
+The pieces of `step` are there for loops of one's own: `history` takes contents and streamed chunks, `sync` makes
+durable what was decided, and then `execute_action` runs a call.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
+
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
+
+from perdure import policy
+from perdure.codec import clip
+from perdure.contract import PREVIEW_CHARS, CompleteRequest, CompleteResult, DispatchRequest, DispatchResult
+from perdure.errors import UsageError
+from perdure.history import HistoryManager
+from perdure.history_state import LiveCall, OpenTurn
+from perdure.inbox import Inbox
+from perdure.inputs import AnyInput, Disposition, ToolResult
+from perdure.messages import Message
+from perdure.ports import ConversationStore, StateStore, ThreadRecord
+from perdure.watch import View
+
+Complete = Callable[[CompleteRequest, int], Awaitable[CompleteResult]]
+"""Makes a model call as the given attempt, into the store's turn buffer: `CompleteActivities.execute`."""
+
+Dispatch = Callable[[DispatchRequest], Awaitable[DispatchResult]]
+"""Runs a tool call and stages its result in the store: `DispatchActivities.execute`."""
+
+Result = TypeVar("Result")
+
+BATCH_INPUTS: Final = 500
+"""Inputs that one sync takes."""
+
+
+@dataclass(frozen=True)
+class ReplaySnapshot:
+    """A thread for a client that attaches now, in mid-stream too.
+
+    Attributes:
+        committed: the path as it is stored, oldest first.
+        messages: the same with what is in flight at its end: words that stream, inputs that are not synced yet.
+        seq: `ConversationStore.read_changes` goes on after this number.
+    """
+
+    committed: tuple[Message, ...]
+    messages: tuple[Message, ...]
+    seq: int
+
+
+class AgentThread:
+    """One thread of an agent, and the loop that runs it.
+
+    Attributes:
+        history: decides what becomes of everything that reaches the thread.
+    """
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        thread: ThreadRecord,
+        history: HistoryManager,
+        complete: Complete,
+        dispatch: Dispatch,
+    ) -> None:
+        self.history = history
+        self._store = store
+        self._thread = thread
+        self._complete_call = complete
+        self._dispatch_call = dispatch
+        self._owner = secrets.token_hex(8)
+        self._inbox = Inbox()
+        self._arrived = asyncio.Event()
+        self._stepping = asyncio.Lock()
+        self._asked = (0, 0, 0)
+        self._running: dict[str, asyncio.Task[DispatchResult | ApplicationError]] = {}
+        self._outside: set[str] = set()
+
+    @classmethod
+    async def load(
+        cls,
+        conversation_store: ConversationStore,
+        state_store: StateStore,
+        thread_id: str,
+        *,
+        complete: Complete,
+        dispatch: Dispatch,
+        agent: str | None = None,
+    ) -> Self:
+        """Restore a thread from its two stores, in any process; with `agent`, one that is not stored yet begins.
+
+        Raises:
+            ThreadNotFound: if it is not stored and no agent is named.
+        """
+        if agent is not None:
+            await conversation_store.create_thread(ThreadRecord(thread_id=thread_id, agent=agent))
+        tail = await state_store.load_tail(thread_id)
+        return cls(conversation_store, tail.thread, HistoryManager.from_tail(tail), complete, dispatch)
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def put(self, content: AnyInput) -> Disposition | None:
+        """Take an input, also while a step runs: one that interrupts stops it at once.
+
+        Returns its disposition if that is known at once, since the same input waits already. Raises UsageError if
+        too many wait.
+        """
+        known = self._inbox.put(content)
+        self._arrived.set()
+        return known
+
+    async def step(self) -> bool:
+        """One batch of inputs through completion, sync and dispatch, in that order.
+
+        Returns whether there is more to do now; if not, the next input is waited for. After an error of the store
+        the step can be tried again: what was decided stays, and tools that run go on. `StaleWriter` means to load
+        the thread again. Who cancels a step cancels its model call and tools with it.
+        """
+        async with self._stepping:
+            try:
+                return await self._step()
+            except asyncio.CancelledError:
+                await self.close()
+                raise
+
+    async def close(self) -> None:
+        """Cancel the tools that still run. The thread can be loaded again, and goes on."""
+        await _give_up(self._running.values())
+        self._running.clear()
+
+    async def sync(self) -> None:
+        """Make durable what was decided since the last sync. Safe to repeat after a failure.
+
+        Raises:
+            UnflushedTurn: if the turn buffer holds content, which would be lost.
+            StaleWriter: if somebody else has written the thread.
+        """
+        while (batch := self.history.take_pending(self._owner)) is not None:
+            self.history.synced(await self._store.append_messages(batch))
+
+    async def execute_action(self, call: LiveCall) -> DispatchResult:
+        """Run a call of the open step and take in what it returned. Safe to repeat: the tool runs once.
+
+        Raises:
+            UsageError: if something is not synced yet. The turn that made a call must be durable before the call runs,
+                or its result would have nothing to belong to after a crash.
+        """
+        return self._take(call.call_id, await self._executed(self._execution(call)))
+
+    async def snapshot(self) -> ReplaySnapshot:
+        """What a client that attaches now shows."""
+        snapshot = await self._store.snapshot(self._thread.thread_id)
+        view = View()
+        view.apply(snapshot)
+        streamed = tuple(message.with_(parts=view.parts(message)) for message in view.messages)
+        return ReplaySnapshot(snapshot.path.messages, self.history.current_turn_view(streamed), snapshot.seq)
+
+    async def _step(self) -> bool:
+        await self._accept()
+        turn = self.history.open_turn
+        if turn is not None and not turn.calls:
+            await self._complete(turn)
+        turn = self.history.open_turn
+        if turn is not None and turn.calls:
+            await self._dispatch(turn)
+        turn = self.history.open_turn
+        return self._has_ready() or (turn is not None and not self._waits_outside(turn))
+
+    async def _accept(self) -> None:
+        """Take inputs and make them durable. What they interrupt is stopped after that: the store may know them."""
+        while True:
+            for _ in range(BATCH_INPUTS):
+                content = self._inbox.take(self.history.phase)
+                if content is None:
+                    break
+                self.history.handle_content(content)
+            await self.sync()
+            interrupted = [call.call_id for call in self.history.take_interrupted_tool_calls()]
+            self._outside.difference_update(interrupted)
+            await _give_up(self._running.pop(call_id) for call_id in interrupted if call_id in self._running)
+            if not self._has_ready():
+                return
+
+    def _has_ready(self) -> bool:
+        return self._inbox.has_ready(self.history.phase)
+
+    async def _wait(self, work: Iterable["asyncio.Task[Any]"]) -> None:
+        """Wait until some of the work is done or an input has come, and take the input."""
+        self._arrived.clear()
+        if not self._has_ready():
+            arrival = asyncio.create_task(self._arrived.wait())
+            try:
+                await asyncio.wait({arrival, *work}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                arrival.cancel()
+        if self._has_ready():
+            await self._accept()
+
+    def _is_open(self, turn: OpenTurn) -> bool:
+        return self.history.open_turn is not None and self.history.open_turn.turn == turn.turn
+
+    # -- model calls -------------------------------------------------------------------------------------------
+
+    async def _complete(self, turn: OpenTurn) -> None:
+        """One model call, raced against inputs; then its step is durable."""
+        if turn.running:
+            self.history.discard_turn()  # an earlier `step` broke off in here
+        number, step = self.history.begin_step()
+        call = asyncio.create_task(self._ask(number, step, turn.attempts))
+        try:
+            while not call.done():
+                await self._wait([call])
+                if not self._is_open(turn):
+                    return
+            self.history.handle_step(call.result())
+            self.history.flush_turn_trimming_reasoning()
+        except ApplicationError as error:
+            self.history.fail_turn(f"The model call failed: {error.message}")
+        finally:
+            await _give_up([call])
+        await self.sync()
+
+    async def _ask(self, turn: int, step: int, attempts: int) -> CompleteResult:
+        request = CompleteRequest(
+            thread_id=self._thread.thread_id, agent=self._thread.agent, turn=turn, step=step, attempts=attempts
+        )
+        if self._asked[:2] != (turn, step):
+            self._asked = (turn, step, attempts)
+
+        def call() -> Awaitable[CompleteResult]:
+            # Each try is an attempt of its own, so that the store refuses what an earlier one may still write.
+            self._asked = (turn, step, self._asked[2] + 1)
+            return self._complete_call(request, self._asked[2])
+
+        return await _retried(call, policy.COMPLETE.retry)
+
+    # -- tool calls --------------------------------------------------------------------------------------------
+
+    async def _dispatch(self, turn: OpenTurn) -> None:
+        """Run the calls of a step that is durable, until their group is settled or only waits for the outside."""
+        while (current := self.history.open_turn) and self._is_open(turn) and current.calls:
+            for call in current.calls:
+                if call.outline.kind == "client":
+                    self._outside.add(call.call_id)
+                elif not call.settled and call.call_id not in {*self._running, *self._outside}:
+                    self._running[call.call_id] = asyncio.create_task(self._executed(self._execution(call)))
+            if self._waits_outside(current):
+                return
+            await self._wait(self._running.values())
+            for call_id in [call_id for call_id, task in self._running.items() if task.done()]:
+                self._take(call_id, self._running.pop(call_id).result())
+            await self.sync()
+
+    def _execution(self, call: LiveCall) -> Awaitable[DispatchResult]:
+        if self.history.state.pending:
+            raise UsageError(f"The call {call.call_id} may not run yet: sync first, so that its turn is durable.")
+        request = DispatchRequest(thread_id=self._thread.thread_id, agent=self._thread.agent, call_id=call.call_id)
+        self.history.mark_dispatched(call.call_id)
+        return _retried(lambda: self._dispatch_call(request), policy.DISPATCH.retry)
+
+    async def _executed(self, execution: Awaitable[DispatchResult]) -> DispatchResult | ApplicationError:
+        try:
+            return await execution
+        except ApplicationError as error:
+            return error
+
+    def _take(self, call_id: str, result: DispatchResult | ApplicationError) -> DispatchResult:
+        if isinstance(result, ApplicationError):
+            content = f"The tool could not be run: {result.message}"
+            self.history.handle_content(ToolResult(call_id=call_id, outcome="error", content=content))
+            return DispatchResult(outcome="error", preview=clip(content, PREVIEW_CHARS))
+        if result.outcome == "pending":
+            self._outside.add(call_id)
+        else:
+            self.history.handle_content(ToolResult(call_id=call_id, staged=True))
+        return result
+
+    def _waits_outside(self, turn: OpenTurn) -> bool:
+        unsettled = {call.call_id for call in turn.calls if not call.settled}
+        return bool(unsettled) and unsettled <= self._outside
+
+
+async def _retried(call: Callable[[], Awaitable[Result]], retry: RetryPolicy) -> Result:
+    """Call until it works, fails for good, or has been tried often enough."""
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except ApplicationError as error:
+            failures += 1
+            if error.non_retryable or failures == retry.maximum_attempts:
+                raise
+            pause = error.next_retry_delay or retry.initial_interval * retry.backoff_coefficient ** (failures - 1)
+        await asyncio.sleep(min(pause, retry.maximum_interval or pause).total_seconds())
+
+
+async def _give_up(work: Iterable["asyncio.Task[Any]"]) -> None:
+    """Cancel what nobody waits for any more, and see it end; the store refuses whatever it still writes."""
+    tasks = list(work)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
