@@ -21,7 +21,7 @@ from perdure.connection import connect_temporal
 from perdure.dev.temporal_server import TemporalServer
 from perdure.dev.worker_process import WorkerProcess
 from stores.postgres import PostgresStore
-from tests.conftest import in_database
+from tests.databases import in_database
 from tests.eventually import eventually
 
 ROOT = Path(__file__).parent.parent

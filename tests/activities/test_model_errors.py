@@ -1,6 +1,6 @@
 """What every failure of a model call becomes."""
 
-import httpx
+import httpx2
 import pytest
 from pydantic_ai import exceptions as wire
 from temporalio.exceptions import ApplicationError
@@ -38,7 +38,7 @@ def http(category: type[wire.ModelRateLimitError | wire.ModelRequestRejectedErro
         (wire.ModelHTTPError(409, "m"), ErrorType.MODEL, True, "409"),
         (wire.ModelHTTPError(418, "m"), ErrorType.MODEL, False, "418"),
         (wire.UnexpectedModelBehavior("x"), ErrorType.MODEL, True, "cannot be read"),
-        (httpx.ReadError("reset"), ErrorType.MODEL, True, "ReadError"),
+        (httpx2.ReadError("reset"), ErrorType.MODEL, True, "ReadError"),
         (TimeoutError(), ErrorType.MODEL, True, "TimeoutError"),
         (ModelError("said", retryable=False), ErrorType.MODEL, False, "said"),
         (wire.UserError("wrong settings"), ErrorType.CONFIGURATION, False, "wrong settings"),
