@@ -6,6 +6,8 @@ import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,16 +17,23 @@ from tests.fakes.openai_server import Completion, FakeOpenAI
 ROOT = Path(__file__).parents[3]
 
 
-async def start_demo(*arguments: str, target: str = "", **environment: str) -> Process:
-    """The command as a process of its own; with a target, its workers serve other agents."""
+@asynccontextmanager
+async def started(*arguments: str, target: str = "", **environment: str) -> AsyncGenerator[Process]:
+    """The command as a process of its own, ended with the test; with a target, its workers serve other agents."""
     program = ["-m", "perdure", "demo", *arguments]
     if target:
         program = ["-c", f"import sys; from perdure.demo.command import *; sys.exit(run(Demo(target={target!r})))"]
     ours = ("PERDURE_", "TEMPORAL_", "OPENAI_")
     known = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         sys.executable, *program, stdout=PIPE, stderr=STDOUT, cwd=ROOT, env={**known, **environment}
     )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            await process.wait()
 
 
 async def output_of(process: Process) -> str:
@@ -44,11 +53,23 @@ async def lines_until(process: Process, words: str) -> str:
     return "".join(lines)
 
 
+async def connects(address: str) -> bool:
+    """Whether a server listens there."""
+    host, _, port = address.partition(":")
+    try:
+        _, writer = await asyncio.open_connection(host, int(port))
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
 @pytest.mark.slow
 async def test_the_demo_passes() -> None:
     """It plays all scenes on servers of its own, keeps every promise, and leaves nothing running or lying about."""
-    process = await start_demo()
-    output = await output_of(process)
+    async with started() as process:
+        output = await output_of(process)
     assert process.returncode == 0, output
     assert "The second delivery was a duplicate" in output
     assert "■ interrupted" in output
@@ -70,8 +91,8 @@ async def test_the_demo_passes() -> None:
 @pytest.mark.slow
 async def test_a_tool_that_runs_twice_makes_the_demo_fail() -> None:
     """Workers that serve a demo agent whose booking is declared retry_safe run it again after the kill."""
-    process = await start_demo(target="tests.perdure.demo.sabotaged:agents")
-    output = await output_of(process)
+    async with started(target="tests.perdure.demo.sabotaged:agents") as process:
+        output = await output_of(process)
     assert process.returncode == 1, output
     promise = "no call runs its tool twice, unless it is retry_safe and was cut off"
     fault = 'book_table(people=4, restaurant="Chez Marie") ran 2 times for 1 call(s)'
@@ -96,36 +117,35 @@ async def test_the_demo_talks_to_a_real_model() -> None:
         Completion("I cannot tell whether it was booked."),
         Completion("You are welcome."),
     ]
-    async with FakeOpenAI(script) as server:
-        process = await start_demo("--model", "openai:fake", OPENAI_BASE_URL=server.url, OPENAI_API_KEY="none")
+    async with (
+        FakeOpenAI(script) as server,
+        started("--model", "openai:fake", OPENAI_BASE_URL=server.url, OPENAI_API_KEY="none") as process,
+    ):
         output = await output_of(process)
-        assert process.returncode == 0, output
-        assert "All 8 promises were kept" in output
-        assert len(server.requests) == len(script)
-
-
-@pytest.mark.slow
-async def test_a_model_that_does_otherwise_is_not_to_blame() -> None:
-    """One that calls no tool and answers at once leaves promises unseen, which is said and breaks none."""
-    async with FakeOpenAI([Completion("No.")] * 7) as server:
-        process = await start_demo("--model", "openai:fake", OPENAI_BASE_URL=server.url, OPENAI_API_KEY="none")
-        output = await output_of(process)
-        assert process.returncode == 0, output
-        assert "Kept as far as the model let it happen" in output
+    assert process.returncode == 0, output
+    assert "All 8 promises were kept" in output
+    assert len(server.requests) == len(script)
 
 
 @pytest.mark.slow
 async def test_everything_stays_up_until_it_is_interrupted() -> None:
-    """With --keep the servers and a worker are there after the checks; Ctrl-C takes them down."""
-    process = await start_demo("--keep")
-    output = await lines_until(process, "Everything stays up")
-    address = re.search(r"Temporal +(127\.0\.0\.1:\d+)", output)
-    assert address
-    assert await _connects(address.group(1))
-    process.send_signal(signal.SIGINT)
-    await output_of(process)
+    """With --keep the servers are there after the checks, and Ctrl-C takes them down.
+
+    The model calls no tool and answers at once. That leaves promises unseen, which is said and breaks none.
+    """
+    async with (
+        FakeOpenAI([Completion("No.")] * 7) as server,
+        started("--model", "openai:fake", "--keep", OPENAI_BASE_URL=server.url, OPENAI_API_KEY="none") as process,
+    ):
+        output = await lines_until(process, "Everything stays up")
+        assert "Kept as far as the model let it happen" in output
+        address = re.search(r"Temporal +(127\.0\.0\.1:\d+)", output)
+        assert address
+        assert await connects(address.group(1))
+        process.send_signal(signal.SIGINT)
+        await output_of(process)
     assert process.returncode == 130
-    assert not await _connects(address.group(1))
+    assert not await connects(address.group(1))
 
 
 @pytest.mark.parametrize(
@@ -137,17 +157,6 @@ async def test_everything_stays_up_until_it_is_interrupted() -> None:
 )
 async def test_a_model_that_cannot_be_used_is_said_in_one_line(model: str, reason: str) -> None:
     """Before anything is started; with exit code 2."""
-    process = await start_demo("--model", model)
-    output = await output_of(process)
+    async with started("--model", model) as process:
+        output = await output_of(process)
     assert (process.returncode, output) == (2, f"perdure: {reason}\n")
-
-
-async def _connects(address: str) -> bool:
-    host, _, port = address.partition(":")
-    try:
-        _, writer = await asyncio.open_connection(host, int(port))
-    except OSError:
-        return False
-    writer.close()
-    await writer.wait_closed()
-    return True
