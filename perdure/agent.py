@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
-from perdure.errors import ConfigurationError, UsageError
+from perdure.errors import ConfigurationError, UnknownAgent
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
 from perdure.tools import Tool, ToolKind, function_tool
 
@@ -118,7 +118,7 @@ class Agents(Mapping[str, Agent]):
             return self._agents[name]
         except KeyError:
             known = ", ".join(self._agents)
-            raise UsageError(f"There is no agent {name!r} on this worker; it serves {known}.") from None
+            raise UnknownAgent(f"There is no agent {name!r} on this worker; it serves {known}.") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._agents)

@@ -9,8 +9,9 @@ import hashlib
 import json
 import math
 import re
+from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Literal, Self, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, SerializerFunctionWrapHandler, model_serializer
 
@@ -24,21 +25,18 @@ def _check_text(value: object) -> str:
 Text = Annotated[str, PlainValidator(_check_text, json_schema_input_type=str)]
 """Words of people, models and tools. Unlike pydantic's own `str` it admits lone surrogates."""
 
-type_key = "kind"
-
 MAX_LEVELS = 100
 """How deep data from outside may be nested: pydantic encodes 255 levels, and boundary types are around it."""
 
 
 class Wire(BaseModel):
-    """A frozen boundary type. Fields that hold their default are left out when it is encoded.
+    """A frozen boundary type. Fields that hold their default are left out when it is encoded, tags of unions are not.
 
     Leaving them out keeps Temporal histories small and makes an optional addition invisible to readers that do not
     know it. Unknown fields are kept, so an older worker hands a newer one's value on unchanged.
     """
 
-    # "constants" keeps NaN what it is until `dumps` refuses it; pydantic alone would write null.
-    model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -47,7 +45,7 @@ class Wire(BaseModel):
         return {
             name: value
             for name, value in encoded.items()
-            if name == type_key or name not in defaults or getattr(self, name) != defaults[name]
+            if name not in defaults or getattr(self, name) != defaults[name]
         }
 
     def with_(self, **changes: Any) -> Self:
@@ -57,7 +55,12 @@ class Wire(BaseModel):
 
 @cache
 def _defaults(wire: type[Wire]) -> dict[str, Any]:
-    return {name: field.get_default(call_default_factory=True) for name, field in wire.model_fields.items()}
+    fields = {name: field for name, field in wire.model_fields.items() if not _is_tag(field.annotation)}
+    return {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+
+
+def _is_tag(annotation: object) -> bool:
+    return get_origin(annotation) is Literal and len(get_args(annotation)) == 1
 
 
 def dumps(value: object) -> str:
@@ -144,6 +147,9 @@ _controls = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def _encode(value: object) -> object:
+    # Not in pydantic's mode "json": that writes NaN as null and refuses keys with half a surrogate pair.
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return value.model_dump()
+    if isinstance(value, datetime):
+        return value.isoformat()
     raise TypeError(f"bug: {type(value).__name__} does not belong in a boundary type")

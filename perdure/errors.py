@@ -1,7 +1,8 @@
 """Every error of ours. The text says what happened and what to do.
 
 PerdureError
-├── UsageError             somebody asked for something that cannot be: unknown agent, bad input, wrong option
+├── UsageError             somebody asked for something that cannot be: bad input, wrong option
+│   └── UnknownAgent       no agent of this name is served here
 ├── ConfigurationError     a setting is missing or wrong; the process cannot start
 ├── StoreError
 │   ├── StoreUnavailable   the database cannot be reached now; retrying helps
@@ -26,6 +27,12 @@ class PerdureError(Exception):
 
 class UsageError(PerdureError):
     """The request cannot be carried out as it was made."""
+
+
+class UnknownAgent(UsageError, KeyError):
+    """There is no agent of this name. A KeyError too, as a mapping's `in` and `get` need it."""
+
+    __str__ = Exception.__str__
 
 
 class ConfigurationError(PerdureError):

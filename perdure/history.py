@@ -179,11 +179,10 @@ class HistoryManager:
             self._base, self._journal = self.state, []
             return None
         self._sent = self.state, len(self._journal)
-        content = digest(dumps([operation.model_dump(mode="json") for operation in self.state.pending]))
         return SyncBatch(
             thread_id=self.state.thread_id,
             number=self.state.version + 1,
-            sync_id=f"{sync_id}:{content[:16]}",
+            sync_id=f"{sync_id}:{digest(dumps([_content(one) for one in self.state.pending]))[:16]}",
             operations=self.state.pending,
         )
 
@@ -255,3 +254,10 @@ class HistoryManager:
         Only the newest summary's point is kept; the store stops at it when it loads the path.
         """
         self._decide(Draft.apply_compaction, SpawnPoint(message_id=summary.message_id, parts=summary.parts))
+
+
+def _content(operation: Operation) -> object:
+    """What tells an operation from another one; of a message its id and digest do, without all its words."""
+    if isinstance(operation, AppendMessage):
+        return operation.message.id, operation.digest
+    return operation

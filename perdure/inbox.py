@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from perdure.codec import is_json
+from perdure.codec import clip, is_json
 from perdure.errors import UsageError
 from perdure.history_state import Phase
 from perdure.inputs import AnyInput, Disposition, Event, Input, Interrupt, ToolResult, UserMessage
@@ -142,13 +142,14 @@ def _as_object(kind: InputKind, value: object, fallback_id: str) -> object:
         return {}
     if isinstance(value, str) and kind == "user_message":
         return {"id": fallback_id, "text": value}
-    if isinstance(value, dict) and kind == "user_message":
-        return {"id": fallback_id, **cast("dict[str, Any]", value)}
-    return cast("object", value)
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {"id": fallback_id, **fields} if kind == "user_message" else fields
+    return value
 
 
 def _reason(error: dict[str, Any]) -> str:
-    place = ".".join(str(step) for step in error["loc"])
+    place = clip(".".join(str(step) for step in error["loc"]), 80)
     match error["type"]:
         case "extra_forbidden":
             return f"there is no field `{place}`"
@@ -163,4 +164,4 @@ def _reason(error: dict[str, Any]) -> str:
 
 
 def _refused(kind: InputKind, why: str) -> UsageError:
-    return UsageError(f"The {kind} was refused: {why}. It changed nothing; send it again corrected.")
+    return UsageError(f"The {kind} was refused: {clip(why, 400)}. It changed nothing; send it again corrected.")

@@ -4,6 +4,7 @@ One declaration whatever stands behind it. A Python function's parameters become
 and its calls are validated against them before they run.
 """
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -107,8 +108,7 @@ def function_tool(function: Callable[..., Any], *, name: str | None = None, **op
 
 
 def _arguments_model(function: Callable[..., Any], name: str) -> type[BaseModel]:
-    called = function if inspect.isroutine(function) else type(function).__call__
-    hints = get_type_hints(called, include_extras=True)
+    hints = get_type_hints(_annotated(function), include_extras=True)
     fields: dict[str, Any] = {}
     for number, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
@@ -119,6 +119,13 @@ def _arguments_model(function: Callable[..., Any], name: str) -> type[BaseModel]
         # By alias, since some names mean something to pydantic (`copy`, `model_config`, `_private`).
         fields[f"parameter_{number}"] = (hints[parameter.name], Field(default, alias=parameter.name))
     return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the annotations of a callable are: its own, those of what a partial completes, or of `__call__`."""
+    if isinstance(function, functools.partial):
+        return _annotated(function.func)
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _sentence(error: ValidationError) -> str:

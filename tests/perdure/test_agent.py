@@ -1,0 +1,83 @@
+"""Agents: declared in Python, looked up by name."""
+
+from datetime import timedelta
+
+import pytest
+
+from perdure.agent import Agent, Agents, Limits
+from perdure.errors import ConfigurationError, UsageError
+from perdure.tools import Tool
+
+
+def test_a_decorated_function_is_a_tool_and_stays_a_function() -> None:
+    """With and without options; the order is that of the declarations, which is what the model always sees."""
+    agent = Agent("a", model="scripted")
+
+    @agent.tool
+    async def second(city: str) -> str:
+        """Second."""
+        return city
+
+    @agent.tool(name="first", retry_safe=True, timeout=timedelta(seconds=3))
+    def third() -> str:
+        """Third."""
+        return "called"
+
+    assert third() == "called"
+    assert list(agent.tools) == ["second", "first"]
+    assert agent.tools["first"].retry_safe
+    assert agent.tools["first"].timeout == timedelta(seconds=3)
+    assert agent.tools["second"].function is second
+
+
+def test_a_client_tool_is_declared_by_its_signature() -> None:
+    """It waits for a result from the user's side; the function only describes it."""
+    agent = Agent("a", model="scripted")
+
+    @agent.tool(kind="client")
+    def ask(question: str) -> str:
+        """Ask the user."""
+        raise NotImplementedError
+
+    assert agent.tools["ask"].kind == "client"
+    assert list(agent.tools["ask"].parameters["properties"]) == ["question"]
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    """One line that says which and what to do."""
+    ask = Tool(name="ask", description="", parameters={"type": "object"}, kind="client")
+    with pytest.raises(ConfigurationError, match="two tools named 'ask'; rename one"):
+        Agent("a", model="scripted", tools=[ask, ask])
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    """A name and a model are enough."""
+    agent = Agent("a", model="scripted", settings={"temperature": 0})
+    assert (agent.instructions, agent.limits, agent.settings) == ("", Limits(), {"temperature": 0})
+    assert agent.tools == {}
+
+
+def test_agents_are_found_by_name_and_the_first_is_the_default() -> None:
+    """A worker serves them all."""
+    one, two = Agent("one", model="m"), Agent("two", model="m")
+    agents = Agents([one, two])
+    assert agents["two"] is two
+    assert agents.default is one
+    assert list(agents) == ["one", "two"]
+    assert len(agents) == 2
+    assert "three" not in agents
+    assert agents.get("three") is None
+
+
+def test_an_unknown_agent_is_a_sentence_that_names_the_known_ones() -> None:
+    """Whoever mistyped it sees what there is."""
+    with pytest.raises(UsageError, match="There is no agent 'thre' on this worker; it serves one, two"):
+        Agents([Agent("one", model="m"), Agent("two", model="m")])["thre"]
+
+
+def test_a_worker_needs_agents_of_different_names() -> None:
+    """Neither none nor two of one name."""
+    with pytest.raises(ConfigurationError, match="at least one agent"):
+        Agents([])
+    with pytest.raises(ConfigurationError, match="Two agents are named 'one'"):
+        Agents([Agent("one", model="m"), Agent("one", model="m")])

@@ -1,0 +1,108 @@
+"""The data converter: what Temporal carries comes back as it was, and a person can read and type it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from perdure.contract import CompleteResult, ThreadStart
+from perdure.converter import data_converter
+from perdure.inputs import AnyInput, Event, UserMessage
+from tests.perdure.wire_values import values_of
+from tests.properties import json_values
+
+converter = data_converter.payload_converter
+UNTYPED: Any = Any
+"""The hint of the workflow's handlers."""
+
+
+def as_typed(json_text: str) -> Payload:
+    """What the Temporal CLI makes of `--input`."""
+    return Payload(metadata={"encoding": b"json/plain"}, data=json_text.encode("utf-8"))
+
+
+def through(value: Any, hint: Any = None) -> Any:
+    """Encode, and decode into the type."""
+    return converter.from_payloads(converter.to_payloads([value]), [hint] if hint else None)[0]
+
+
+@given(values_of(UserMessage))
+def test_boundary_types_come_back_as_what_is_asked_for(message: Any) -> None:
+    """A handler with a type gets that type, an untyped one gets plain JSON."""
+    assert through(message, UserMessage) == message
+    plain = through(message)
+    assert isinstance(plain, dict)
+    assert UserMessage.model_validate(plain) == message
+
+
+@given(json_values)
+def test_plain_values_come_back(value: Any) -> None:
+    """Any JSON value is carried, half characters and long integers included."""
+    assert through(value) == value
+    assert through(value, UNTYPED) == value
+
+
+def test_unions_are_told_apart_by_their_kind() -> None:
+    """One payload of several possible types comes back as the right one."""
+    event = Event(id="e", call_id="c", content="x")
+    assert through(event, AnyInput) == event
+    assert through([event, UserMessage(id="m")], list[AnyInput]) == [event, UserMessage(id="m")]
+
+
+def test_payloads_are_plain_json_without_defaults() -> None:
+    """The Temporal UI shows them as they are, and they are small."""
+    (payload,) = converter.to_payloads([CompleteResult(parts=2)])
+    assert payload.metadata == {"encoding": b"json/plain"}
+    assert payload.data == b'{"parts":2}'
+
+
+def test_what_the_cli_sends_is_read() -> None:
+    """Spaces, escapes and characters as they are typed."""
+    payload = as_typed('{ "id": "m1", "text": "grüß dich \\u00e9 🙂" }')
+    expected = UserMessage(id="m1", text="grüß dich é 🙂")
+    assert converter.from_payloads([payload], [UserMessage]) == [expected]
+    assert converter.from_payloads([as_typed('"hi"')], [UNTYPED]) == ["hi"]
+
+
+def test_a_raw_value_keeps_its_payload() -> None:
+    """Handlers that forward what they do not read see the payload itself."""
+    payload = as_typed('{"a": 1}')
+    (raw,) = converter.from_payloads([payload], [RawValue])
+    assert raw.payload == payload
+    assert converter.to_payloads([raw]) == [payload]
+
+
+def test_nothing_and_bytes_and_protobuf_are_the_sdk_s_business() -> None:
+    """Only JSON is ours."""
+    assert through(None) is None
+    assert through(b"\x00\xff") == b"\x00\xff"
+    assert converter.to_payloads([None])[0].metadata["encoding"] == b"binary/null"
+    assert converter.to_payloads([as_typed("1")])[0].metadata["encoding"] == b"json/protobuf"
+
+
+def test_a_value_that_does_not_fit_is_an_error() -> None:
+    """It never becomes another value in silence."""
+    with pytest.raises(ValueError, match="agent"):
+        converter.from_payloads([as_typed('{"agent": 5}')], [ThreadStart])
+
+
+@pytest.mark.parametrize("text", ["NaN", "{", '{"a": 1e999}'])
+def test_a_payload_that_is_not_json_is_an_error(text: str) -> None:
+    """Python would read some of these; what it reads could not be written again."""
+    with pytest.raises(ValueError, match=r".+"):
+        converter.from_payloads([as_typed(text)], [UNTYPED])
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}, object()])
+def test_what_json_cannot_hold_is_not_sent(value: object) -> None:
+    """The sender learns it, not the receiver."""
+    with pytest.raises((ValueError, TypeError), match=r".+"):
+        converter.to_payloads([value])
+
+
+def test_an_unknown_field_is_handed_on() -> None:
+    """A start input of a newer client passes through an older worker."""
+    started = converter.from_payloads([as_typed('{"agent":"a","budget":5}')], [ThreadStart])[0]
+    assert converter.to_payloads([started])[0].data == b'{"agent":"a","budget":5}'
