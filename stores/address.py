@@ -80,6 +80,9 @@ class Address:
             raise self._unavailable(error) from error
         except OSError as error:  # TimeoutError is one
             raise self._unavailable(error) from error
+        except asyncpg.InternalClientError as error:
+            # What the driver says of a connection that the server has ended and whose socket it has not seen closed.
+            raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         reason = str(error) or "no answer in time"

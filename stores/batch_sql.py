@@ -30,11 +30,23 @@ CoalescedSteps = dict[tuple[int, int], tuple[Part, ...]]
 
 
 def inputs(batch: SyncBatch) -> dict[str, str | None]:
-    """The digests of the inputs that the batch brings, by their ids, in order."""
+    """The digests of the inputs that the batch brings, by their ids, in order.
+
+    Raises:
+        StoreError: if no thread could take such a batch.
+    """
     appended = [operation for operation in batch.operations if isinstance(operation, AppendMessage)]
-    found = {operation.message.input_id: operation.digest for operation in appended if operation.message.input_id}
-    if len(found) < sum(operation.message.input_id is not None for operation in appended):
-        raise StoreError("bug: a batch brings the same input twice")
+    later = {operation.message.id for operation in appended}
+    found: dict[str, str | None] = {}
+    for operation in appended:
+        message = operation.message
+        if message.parent_id in later:  # PostgreSQL would take it: within one statement it allows circles
+            raise StoreError(f"bug: message {message.id} has the parent {message.parent_id}, which is not stored")
+        if message.input_id in found:
+            raise StoreError(f"bug: a batch brings the input {message.input_id} twice")
+        later.discard(message.id)
+        if message.input_id is not None:
+            found[message.input_id] = operation.digest
     return found
 
 

@@ -53,6 +53,9 @@ class MemoryStore:
         if thread.thread_id not in self._threads:
             if thread.parent_thread_id is not None:
                 self._thread(thread.parent_thread_id)
+            for message_id in (thread.head_id, thread.spawn_message_id):
+                if message_id is not None and message_id not in self._owners:
+                    raise StoreError(f"bug: thread {thread.thread_id} begins at message {message_id}, not stored")
             created_at = thread.created_at or datetime.now(UTC)
             fresh = thread.with_(created_at=created_at, closed_at=None, version=0, seq=0, turn=0)
             self._threads[thread.thread_id] = MemoryThread(fresh)
@@ -132,8 +135,7 @@ class MemoryStore:
         stored = thread.claim_step(at, attempt)
         if stored and stored.outcome:
             raise StepSealed(f"This step was finished by attempt {stored.attempt}; its late writes are refused.")
-        stored = stored or StoredStep(attempt, began=thread.next_seq())
-        thread.steps[at] = thread.add_chunks(stored, chunks, first)
+        thread.add_chunks(at, attempt, chunks, first)
         self._hints.wake(thread_id)
 
     async def finish_step(
@@ -154,8 +156,7 @@ class MemoryStore:
                 return
             raise StepSealed(f"This step was finished by attempt {stored.attempt}; its late writes are refused.")
         exact, outcome = tuple(kept(part) for part in parts), kept(outcome)
-        stored = stored or StoredStep(attempt, began=thread.next_seq())
-        thread.steps[at] = replace(thread.add_chunks(stored, chunks, None), parts=exact, outcome=outcome)
+        thread.steps[at] = replace(thread.add_chunks(at, attempt, chunks), parts=exact, outcome=outcome)
         self._hints.wake(thread_id)
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -258,10 +259,11 @@ class MemoryStore:
     async def add_summary(self, summary: Summary) -> None:
         """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""
         self._thread(summary.thread_id)
+        if self._summaries.get(summary.id, summary) != summary:
+            raise ContentConflict(f"The summary {summary.id!r} is there with other content, which stays.")
         if summary.message_id not in self._owners:
             raise StoreError(f"bug: the summary {summary.id} stands at message {summary.message_id}, not stored")
-        if self._summaries.setdefault(summary.id, kept(summary)) != summary:
-            raise ContentConflict(f"The summary {summary.id!r} is there with other content, which stays.")
+        self._summaries[summary.id] = kept(summary)
 
     # -- state -------------------------------------------------------------------------------------------------
 
@@ -348,7 +350,7 @@ class MemoryStore:
 
 def _accepted(thread: MemoryThread) -> dict[str, str | None]:
     stored_messages = thread.messages.values()
-    return {stored.message.input_id: stored.digest for stored in stored_messages if stored.message.input_id}
+    return {stored.message.input_id: stored.digest for stored in stored_messages if stored.message.input_id is not None}
 
 
 def _next_step(thread: MemoryThread, head: StoredMessage | None) -> int:

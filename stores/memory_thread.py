@@ -225,13 +225,18 @@ class MemoryThread:
             raise StepSealed(f"This step was taken over by attempt {stored.attempt}; its late writes are refused.")
         return None
 
-    def add_chunks(self, stored: StoredStep, chunks: list[Chunk], first: int | None) -> StoredStep:
-        """The step with more chunks, without those that a repeated call brings again."""
-        end = len(stored.chunks)
+    def add_chunks(
+        self, at: tuple[int, int], attempt: int, chunks: list[Chunk], first: int | None = None
+    ) -> StoredStep:
+        """Open the step for the attempt if need be, and add the chunks that a repeated call does not bring again."""
+        stored = self.claim_step(at, attempt)
+        end = len(stored.chunks) if stored else 0
         if first is not None and first > end:
             raise StoreError(f"bug: chunks from {first} after {end}")
-        fresh = chunks[end - first :] if first is not None else chunks
-        return replace(stored, chunks=stored.chunks + tuple((self.next_seq(), kept(chunk)) for chunk in fresh))
+        fresh = [kept(chunk) for chunk in (chunks if first is None else chunks[end - first :])]
+        stored = stored or StoredStep(attempt, began=self.next_seq())
+        self.steps[at] = replace(stored, chunks=stored.chunks + tuple((self.next_seq(), chunk) for chunk in fresh))
+        return self.steps[at]
 
     # -- reading -----------------------------------------------------------------------------------------------
 

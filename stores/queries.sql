@@ -44,7 +44,7 @@ with recursive path as (
     left join lateral (
         select s.id, s.parts from perdure.summaries s
         where s.message_id = m.id and (start.cut is null or s.parts <= start.cut)
-        order by s.parts desc, s.seq desc limit 1
+        order by s.parts desc, s.number desc limit 1
     ) s on true
   union all
     select m.*, p.parent_parts, p.depth + 1, s.id, s.parts
@@ -53,11 +53,11 @@ with recursive path as (
     left join lateral (
         select s.id, s.parts from perdure.summaries s
         where s.message_id = m.id and (p.parent_parts is null or s.parts <= p.parent_parts)
-        order by s.parts desc, s.seq desc limit 1
+        order by s.parts desc, s.number desc limit 1
     ) s on true
     where p.summary_id is null
 )
-select t.seq as thread_seq, t.head_id, path.*, owner.thread_id, maker.thread_id as summary_thread_id,
+select t.seq as thread_seq, coalesce(t.head_id, t.spawn_message_id) as end_id, path.*, owner.thread_id, maker.thread_id as summary_thread_id,
        s.body as summary_body,
        array(
            select part.body from perdure.parts part
@@ -159,11 +159,8 @@ with recursive line as (
 select b.data from line join perdure.blobs b on b.thread = line.thread and b.sha256 = $2 limit 1
 
 -- name: add_summary
-with t as (
-    update perdure.threads set seq = seq + 1 where thread_id = $2 returning thread, seq
-)
-insert into perdure.summaries as s (id, thread, message_id, parts, seq, body)
-select $1, t.thread, $3, $4, t.seq, $5 from t
+insert into perdure.summaries as s (id, thread, message_id, parts, body)
+select $1, t.thread, $3, $4, $5 from perdure.threads t where t.thread_id = $2
 on conflict (id) do update set id = excluded.id
 returning (select thread_id from perdure.threads where thread = s.thread), s.message_id, s.parts, s.body
 
@@ -179,7 +176,7 @@ select t.*,
        (select json_agg(c order by c.turn, c.step, c.index)::text
         from (select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
               where c.thread = t.thread) c) as calls,
-       (select json_agg(s order by s.seq)::text
+       (select json_agg(s order by s.number)::text
         from perdure.subscriptions s where s.thread = t.thread) as subscriptions,
        (select json_agg(json_build_array(i.input_id, i.digest) order by m.changed)::text
         from (select m.thread, m.input_id, m.changed from perdure.messages m
@@ -193,7 +190,7 @@ select input_id, digest from perdure.inputs
 where thread = (select thread from perdure.threads where thread_id = $1) and input_id = any($2::text[])
 
 -- name: subscriptions
-select call_id, tool from perdure.subscriptions where thread = (select thread from perdure.threads where thread_id = $1) order by seq
+select call_id, tool from perdure.subscriptions where thread = (select thread from perdure.threads where thread_id = $1) order by number
 
 -- name: open_calls
 select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
@@ -214,16 +211,13 @@ insert into perdure.metadata (thread, body) values ($1, $2)
 on conflict (thread) do update set body = excluded.body
 
 -- name: put_choice
-with t as (
-    update perdure.threads set seq = seq + 1 where thread_id = $1 returning thread, seq
-)
-insert into perdure.choices as c (thread, choice_id, call_id, body, seq)
-select t.thread, $2, $3, $4, t.seq from t
+insert into perdure.choices as c (thread, choice_id, call_id, body)
+select t.thread, $2, $3, $4 from perdure.threads t where t.thread_id = $1
 on conflict (thread, choice_id) do update set choice_id = excluded.choice_id
 returning c.call_id, c.body
 
 -- name: choices
-select choice_id, body from perdure.choices where thread = (select thread from perdure.threads where thread_id = $1) order by seq
+select choice_id, body from perdure.choices where thread = (select thread from perdure.threads where thread_id = $1) order by number
 
 -- name: remove_choice
 delete from perdure.choices

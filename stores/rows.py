@@ -140,7 +140,7 @@ def to_path(rows: Sequence[Columns], known: str | None) -> Path:
     """The rows of the statement `path`, oldest first."""
     oldest = rows[0]
     if oldest["id"] is None:  # no message at all, or none after the known one
-        return Path(extends=known if oldest["head_id"] == known else None, seq=oldest["thread_seq"])
+        return Path(extends=known if oldest["end_id"] == known else None, seq=oldest["thread_seq"])
     summary = None
     if oldest["summary_id"] is not None:
         summary = Summary(

@@ -51,6 +51,11 @@ create table perdure.messages (
 );
 create index messages_changed on perdure.messages (thread, changed);
 
+-- A path that begins at a message which is not there would be taken for an empty conversation.
+alter table perdure.threads
+    add foreign key (head_id) references perdure.messages,
+    add foreign key (spawn_message_id) references perdure.messages;
+
 -- Inputs that were accepted. They have a table of their own so that one index finds them: with two that begin with
 -- the thread, a plan that was made while the tables were empty may take the wrong one, and keep it.
 create table perdure.inputs (
@@ -112,21 +117,23 @@ create table perdure.calls (
     foreign key (message_id, position) references perdure.parts on delete cascade
 );
 
+-- `number` is the order in which these rows were made. Readers of changes do not see them, so it needs no thread's lock.
+
 create table perdure.summaries (
     id         text primary key,
     thread     bigint not null references perdure.threads on delete cascade,
     message_id text not null references perdure.messages on delete cascade,
     parts      int not null,
-    seq        bigint not null,
-    body       text not null
+    body       text not null,
+    number     bigint generated always as identity
 );
-create index summaries_point on perdure.summaries (message_id, parts, seq);
+create index summaries_point on perdure.summaries (message_id, parts, number);
 
 create table perdure.subscriptions (
     thread    bigint not null references perdure.threads on delete cascade,
     call_id   text not null,
     tool      text not null,
-    seq       bigint not null,
+    number    bigint generated always as identity,
     primary key (thread, call_id)
 );
 
@@ -135,7 +142,7 @@ create table perdure.choices (
     choice_id text not null,
     call_id   text not null,
     body      text not null,
-    seq       bigint not null,
+    number    bigint generated always as identity,
     primary key (thread, choice_id)
 );
 

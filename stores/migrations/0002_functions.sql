@@ -203,9 +203,8 @@ begin
             when 'commit_results' then t := perdure.apply_commit_results(t, op);
             when 'set_status' then t := perdure.apply_set_status(t, op);
             when 'track_subscription' then
-                insert into perdure.subscriptions (thread, call_id, tool, seq)
-                values (t.thread, op ->> 'call_id', op ->> 'tool', t.seq + 1) on conflict do nothing;
-                t.seq := t.seq + 1;
+                insert into perdure.subscriptions (thread, call_id, tool)
+                values (t.thread, op ->> 'call_id', op ->> 'tool') on conflict do nothing;
             when 'remove_subscription' then
                 delete from perdure.subscriptions where thread = t.thread and call_id = op ->> 'call_id';
         end case;

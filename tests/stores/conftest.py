@@ -25,7 +25,7 @@ async def shared_database_url(postgres_url: str, template_database: str) -> Asyn
 @pytest_asyncio.fixture(loop_scope="session")
 async def database_url(shared_database_url: str) -> str:
     """A database without any thread."""
-    await execute(shared_database_url, "delete from perdure.messages", "delete from perdure.threads")
+    await execute(shared_database_url, "delete from perdure.threads")
     return shared_database_url
 
 

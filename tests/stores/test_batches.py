@@ -180,6 +180,15 @@ async def test_a_parent_must_be_stored(store: Store) -> None:
         await write(store, 2, user("u2", parent_id="nobody"))
 
 
+async def test_messages_do_not_hang_on_themselves(store: Store) -> None:
+    """Walking up from them would never end."""
+    await started(store)
+    for batch in ([user("m", parent_id="m")], [user("m", parent_id="n"), user("n", parent_id="m")]):
+        with pytest.raises(StoreError, match="not stored"):
+            await write(store, 2, *batch)
+    assert await texts(store) == ["hi"]
+
+
 async def test_appended_parts_open_their_calls(store: Store) -> None:
     """A loop without a turn buffer writes the parts itself; calls that must not run are not opened."""
     await started(store)

@@ -109,6 +109,18 @@ async def test_a_fresh_child_sees_what_it_inherits(store: Store) -> None:
     path = await store.load_history_with_ancestors("k")
     assert shape(path) == [("u1", 1), ("a1", 3)]
     assert path.messages[1].thread_id == "t"
+    assert await store.load_history_with_ancestors("k", "a1") == Path(extends="a1")
+
+
+async def test_a_thread_does_not_begin_at_a_message_that_is_not_there(store: Store) -> None:
+    """Its path would be taken for an empty one."""
+    await conversation(store)
+    with pytest.raises(StoreError, match="not stored"):
+        await child(store, "nobody", None)
+    with pytest.raises(StoreError, match="not stored"):
+        await store.create_thread(ThreadRecord(thread_id="f", agent="demo", head_id="nobody"))
+    fork = await store.create_thread(ThreadRecord(thread_id="f", agent="demo", head_id="u2"))
+    assert shape(await store.load_history_with_ancestors(fork.thread_id)) == [("u1", 1), ("a1", 4), ("u2", 1)]
 
 
 async def test_a_child_goes_on_from_its_spawn_point(store: Store) -> None:
