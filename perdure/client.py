@@ -26,6 +26,7 @@ from perdure.messages import Message, Outcome
 from perdure.ports import Store, Tail
 from perdure.settings import load_settings, load_temporal_config
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
+from perdure.transcript import transcript
 from perdure.watch import View, WatchEvent, answer_text, is_settled
 
 PATIENCE: Final = timedelta(seconds=60)
@@ -171,7 +172,9 @@ class PerdureClient:
         mode: Mode = "interrupt",
         metadata: dict[str, Any] | None = None,
     ) -> str:
-        """Send words without waiting for the thread: no worker need be up. Safe to repeat with the same `id`.
+        """Send words without waiting for the thread. Safe to repeat with the same `id`.
+
+        No worker need be up, unless the thread is new and the text is large: its words then need a place first.
 
         Returns:
             The id that the message will have.
@@ -230,6 +233,10 @@ class PerdureClient:
         """The conversation, oldest message first, with large texts in full. Raises ThreadNotFound."""
         path = await self.store.load_history_with_ancestors(thread_id)
         return [await self._texts.message(thread_id, message) for message in path.messages]
+
+    async def transcript(self, thread_id: str) -> str:
+        """The conversation as plain text, whole. Raises ThreadNotFound."""
+        return transcript(await self.history(thread_id))
 
     async def watch(self, thread_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
         """What happens in a thread from now on, without end: a snapshot first, then one change after the other.

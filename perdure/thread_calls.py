@@ -170,20 +170,21 @@ class ThreadCalls:
     async def _raise_if_failed(self, thread_id: str) -> None:
         """A run that failed would fail again for the same input: unknown agent, wrong start. Its own words say why."""
         handle = self._handle(thread_id)
-        if (await handle.describe()).status is not WorkflowExecutionStatus.FAILED:
-            return
         try:
-            await handle.result()
+            if (await handle.describe()).status is WorkflowExecutionStatus.FAILED:
+                await handle.result()
         except WorkflowFailureError as error:
             raise _refusal(error.__cause__) from error
+        except RPCError:
+            return  # it could not be asked, so the call is simply tried again
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explained(self, error: Exception) -> BaseException:
         cause = error.__cause__
         if isinstance(error, WorkflowUpdateFailedError):
             return _refusal(cause)
         if isinstance(cause, asyncio.CancelledError):
             # The SDK turns the cancellation of our own task into an error; it must reach whoever cancelled.
-            return asyncio.CancelledError()  # type: ignore[return-value]
+            return asyncio.CancelledError()
         status = error.status if isinstance(error, RPCError) else RPCStatusCode.DEADLINE_EXCEEDED
         if status in _TIMED_OUT:
             return Unreachable(

@@ -79,6 +79,7 @@ async def test_ask_returns_the_answer(stack: Stack, thread: str) -> None:
     assert await stack.client.ask(thread, "again") == "you said again"
     texts = [part.text for message in await stack.client.history(thread) for part in message.parts]  # type: ignore[union-attr]  # all parts are texts
     assert texts == ["hi", "you said hi", "again", "you said again"]
+    assert (await stack.client.transcript(thread)).startswith("User: hi\n\nAssistant: you said hi\n\nUser: again")
 
 
 async def test_the_same_id_is_answered_once_and_other_words_under_it_are_refused(stack: Stack, thread: str) -> None:
@@ -148,6 +149,31 @@ async def test_what_cannot_be_sent_is_refused_with_a_reason(
         await stack.client.post(thread_id, text, **options)
     with pytest.raises(ThreadNotFound):
         await stack.client.status(thread)
+
+
+async def test_messages_that_come_at_once_are_all_taken(stack: Stack, thread: str) -> None:
+    """Forty senders to a new thread, more than Temporal has updates in flight: none fails, none is lost (case B12)."""
+    sent = await asyncio.gather(*(stack.client.send(thread, str(n), id=f"m{n}", mode="queue") for n in range(40)))
+    assert {accepted.disposition for accepted in sent} <= {"started", "queued"}
+    for accepted in sent:
+        await stack.client.wait_settled(thread, accepted.message_id)
+    stored = [message.input_id for message in await stack.client.history(thread) if message.role == "user"]
+    assert sorted(map(str, stored)) == sorted(f"m{n}" for n in range(40))
+
+
+@pytest.mark.slow
+async def test_words_that_meet_a_thread_falling_asleep_wake_it(start_stack: StackFactory, thread: str) -> None:
+    """Whether they come just before, while or after it hibernates, each is answered once."""
+    limits = Limits(idle=timedelta(milliseconds=30))
+    stack = await start_stack(Agent("echo", model=ScriptedModel(echo), limits=limits))
+    runs: set[str] = set()
+    for number in range(25):
+        # Hibernation follows the answer by about the idle time: pauses on both sides of it.
+        await asyncio.sleep(0.004 * number)
+        assert await stack.client.ask(thread, str(number)) == f"you said {number}"
+        runs.add((await stack.handle(thread).describe()).run_id)
+    assert len(runs) > 2, "the control: it did sleep in between"
+    assert len(await stack.client.history(thread)) == 50
 
 
 class LostReply(OutboundInterceptor):
