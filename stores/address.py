@@ -25,13 +25,14 @@ from perdure.errors import (
 
 CONNECT_TIMEOUT_S = 10
 
-_UNAVAILABLE = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,  # shutting down, starting up, cancelled by a timeout
+_BUSY = (
+    asyncpg.QueryCanceledError,  # by a timeout
+    asyncpg.LockNotAvailableError,
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,  # deadlock, serialization
     asyncpg.ReadOnlySQLTransactionError,  # a standby, in the middle of a failover
 )
+_LOST = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)  # the latter: shutting down, starting up
 _MISCONFIGURED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
 _NOT_MIGRATED = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError)
 
@@ -90,7 +91,9 @@ class Address:
 
     def _plain(self, error: asyncpg.PostgresError) -> PerdureError:
         text = str(error)
-        if isinstance(error, _UNAVAILABLE):
+        if isinstance(error, _BUSY):
+            return StoreUnavailable(f"PostgreSQL ({self}) cannot do it now: {text}. It may be tried again.")
+        if isinstance(error, _LOST):
             return self._unavailable(error)
         if isinstance(error, _MISCONFIGURED):
             return ConfigurationError(f"PostgreSQL ({self}) refuses the connection: {text}. Check the database URL.")

@@ -3,6 +3,7 @@
 The pool replaces connections that died, so a database that comes back is used again without a restart.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Literal, Self
@@ -17,6 +18,7 @@ from stores.queries import QUERIES
 Row = asyncpg.Record
 
 COMMAND_TIMEOUT_S = 60
+CLOSE_TIMEOUT_S = 5
 
 SESSION_SETTINGS = {
     "application_name": "perdure",
@@ -77,8 +79,11 @@ class Database:
 
     async def close(self) -> None:
         """Close the connections; those in use are given a moment to finish."""
-        with self.address.plain_errors():
-            await self._pool.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
 
     async def rows(self, query: str, *args: object) -> list[Row]:
         """Run a statement of `queries.sql`."""

@@ -43,6 +43,16 @@ async def test_a_store_goes_on_after_an_outage(server: EmbeddedPostgres, end: st
         assert await texts(store) == ["hi", "second"]
 
 
+async def test_a_store_closes_while_the_server_is_away(server: EmbeddedPostgres) -> None:
+    """A process that ends need not wait for a database that is gone."""
+    store = await PostgresStore.connect(server.url)
+    await started(store)
+    await anext(store.listen(THREAD))
+    await server.kill()
+    async with asyncio.timeout(5):
+        await store.close()
+
+
 async def test_a_reader_is_woken_when_the_server_is_back(server: EmbeddedPostgres) -> None:
     """It may have missed something, so it is told to look."""
     async with await PostgresStore.connect(server.url) as store:
