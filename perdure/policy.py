@@ -98,6 +98,7 @@ class ErrorType:
     STALE_WRITER = "StaleWriter"
     SEALED = "StepSealed"
     USAGE = "UsageError"
+    BUSY = "Busy"
     CONFIGURATION = "ConfigurationError"
     WORKER_SHUTDOWN = "WorkerShutdown"
     BUG = "Bug"

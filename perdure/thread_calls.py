@@ -202,8 +202,11 @@ class ThreadCalls:
 def _is_passing(error: Exception) -> bool:
     if isinstance(error, RPCError):
         return error.status in _PASSING
-    # The run ended, by continuing as new or hibernating, between taking the update and answering it.
-    return isinstance(error.__cause__, ApplicationError) and error.__cause__.type == _UPDATE_OF_ENDED_RUN
+    # The run is about to continue as new, or it has ended between taking the update and answering it.
+    return isinstance(error.__cause__, ApplicationError) and error.__cause__.type in (
+        ErrorType.BUSY,
+        _UPDATE_OF_ENDED_RUN,
+    )
 
 
 def _refusal(cause: BaseException | None) -> PerdureError:

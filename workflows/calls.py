@@ -1,7 +1,9 @@
 """The tool calls that a thread has dispatched: running activities, and calls whose result comes from outside."""
 
+import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 
@@ -15,6 +17,12 @@ MARGIN = timedelta(seconds=60)
 """What a tool's activity may take beyond the tool's own time, to stage the result."""
 
 Handle = workflow.ActivityHandle[DispatchResult]
+
+
+def seen(activity: "asyncio.Future[Any]") -> None:
+    """Look at the outcome of an activity that nobody may wait for any more: asyncio logs failures left unseen."""
+    if not activity.cancelled():
+        activity.exception()
 
 
 class Calls:
@@ -43,7 +51,7 @@ class Calls:
         if call.outline.kind == "client":
             self._outside.add(call.call_id)
             return
-        self._running[call.call_id] = workflow.start_activity(
+        handle = workflow.start_activity(
             DISPATCH,
             DispatchRequest(thread_id=thread_id, agent=agent, call_id=call.call_id),
             result_type=DispatchResult,
@@ -53,6 +61,8 @@ class Calls:
             cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
             summary=clip(f"{call.outline.tool}({call.outline.preview})", 200),
         )
+        handle.add_done_callback(seen)
+        self._running[call.call_id] = handle
 
     def has_done(self) -> bool:
         """Whether an activity has ended."""

@@ -46,7 +46,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.ports import Tail, ThreadRecord
     from workflows.attributes import Attributes, State
     from workflows.board import Board
-    from workflows.calls import Calls, Handle
+    from workflows.calls import Calls, Handle, seen
     from workflows.stored import stored
 
 BATCH_INPUTS = 500
@@ -84,6 +84,7 @@ class ThreadWorkflow:
         self._calls = Calls()
         self._board = Board()
         self._failures = 0
+        self._is_leaving = False
         self._active_at = workflow.now()
 
     # -- the loop ----------------------------------------------------------------------------------------------
@@ -184,6 +185,7 @@ class ThreadWorkflow:
             cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
             summary=f"turn {number} · step {step + 1} · model call",
         )
+        model_call.add_done_callback(seen)
         while not model_call.done():
             await workflow.wait_condition(lambda: model_call.done() or self._has_ready())
             if self._has_ready():
@@ -320,7 +322,8 @@ class ThreadWorkflow:
         Handlers that wait for their message's disposition get it from `_accept`, so they end; inputs that nobody
         waits for are carried. The timer ends the workflow task: its local activities are recorded, and not run again
         if the closing task is refused because a signal came in. Nothing is awaited after the inbox was read, so no
-        signal can slip in between.
+        signal can slip in between. If a next sender is always quicker than the timer, senders are asked to try again:
+        their handlers would keep this run from its end until Temporal takes no more updates.
         """
         while True:
             while not workflow.all_handlers_finished():
@@ -329,6 +332,7 @@ class ThreadWorkflow:
             await workflow.sleep(0.001, summary="before continue-as-new")
             if workflow.all_handlers_finished():
                 break
+            self._is_leaving = True
         carried = Carried(
             agent=self._agent,
             loaded=self._loaded,
@@ -412,6 +416,8 @@ class ThreadWorkflow:
 
     @send.validator
     def _validate_send(self, message: Any) -> None:
+        if self._is_leaving:
+            raise ApplicationError("The thread is moving to a new run; send it again.", type=ErrorType.BUSY)
         try:
             read_input("user_message", message, "unnamed")
         except UsageError as error:

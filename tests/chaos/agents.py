@@ -9,6 +9,7 @@ from perdure.testing import Asked, Call, Reply, ScriptedModel
 
 STREAMED = "Let me look into that, one moment please, it takes a while."
 DONE = "It is all settled now, thank you for waiting."
+RECITED = " ".join(f"verse{number}" for number in range(60))
 COUNTED = " ".join(f"word{number}" for number in range(40))
 
 
@@ -46,7 +47,9 @@ def agents() -> Agents:
 
 
 def _script(asked: Asked) -> Reply:
-    """Words that begin with `count` are answered slowly; all others with a call of each tool, then with words."""
+    """`recite` takes some 5 s and `count` some 2 s; all other words bring a call of each tool, then an answer."""
+    if asked.user_text.startswith("recite"):
+        return Reply(RECITED, chunk_chars=4, delay_s=0.04)
     if asked.user_text.startswith("count"):
         return Reply(COUNTED, chunk_chars=6, delay_s=0.04)
     if asked.results:

@@ -258,3 +258,15 @@ async def refuse_all(store: Store, *, attempt: int, step: int = 0) -> None:
     ):
         with pytest.raises(StepSealed):
             await late
+
+
+async def test_the_tail_tells_the_attempt_that_owns_the_turn_buffer(store: Store) -> None:
+    """Whoever takes the thread over counts on from it; there is none before the first write and after the commit."""
+    await started(store)
+    assert (await store.load_tail(THREAD)).attempt == 0
+    await store.append_chunks(THREAD, 1, 0, 3, [delta("Hel")])
+    assert (await store.load_tail(THREAD)).attempt == 3
+    await store.finish_step(THREAD, 1, 0, 3, (text("Hello"),), DONE, [])
+    assert (await store.load_tail(THREAD)).attempt == 3
+    await write(store, 2, commit("a"))
+    assert (await store.load_tail(THREAD)).attempt == 0
