@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Literal, Self, cast, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, PlainValidator
 
 
 def _check_text(value: object) -> str:
@@ -38,14 +38,13 @@ class Wire(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def stated(self) -> dict[str, Any]:
+        """The fields to encode: those that do not hold their default, tags and unknown fields included."""
         defaults = _defaults(type(self))
-        encoded = cast("dict[str, Any]", handler(self))
         return {
             name: value
-            for name, value in encoded.items()
-            if name not in defaults or getattr(self, name) != defaults[name]
+            for name, value in {**self.__dict__, **(self.__pydantic_extra__ or {})}.items()
+            if name not in defaults or value != defaults[name]
         }
 
     def with_(self, **changes: Any) -> Self:
@@ -65,7 +64,7 @@ def _is_tag(annotation: object) -> bool:
 
 def dumps(value: object) -> str:
     """Encode to JSON text of ASCII only; NaN and infinities are refused with ValueError."""
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_encode)
+    return _encoder.encode(value)
 
 
 def loads(text: str | bytes) -> Any:
@@ -147,9 +146,13 @@ _controls = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def _encode(value: object) -> object:
-    # Not in pydantic's mode "json": that writes NaN as null and refuses keys with half a surrogate pair.
-    if isinstance(value, BaseModel):
-        return value.model_dump()
+    # Not by pydantic: its mode "json" writes NaN as null and refuses keys with half a surrogate pair, and its way from
+    # field to field through Python takes twice as long.
+    if isinstance(value, Wire):
+        return value.stated()
     if isinstance(value, datetime):
         return value.isoformat()
     raise TypeError(f"bug: {type(value).__name__} does not belong in a boundary type")
+
+
+_encoder = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_encode)

@@ -6,7 +6,8 @@ handlers, which take what came and answer in a sentence (`perdure.inbox`).
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter
 from temporalio.api.common.v1 import Payload
@@ -16,6 +17,7 @@ from temporalio.converter import (
     DefaultPayloadConverter,
     EncodingPayloadConverter,
     JSONPlainPayloadConverter,
+    SerializationContext,
 )
 
 from perdure.codec import dumps, loads
@@ -40,15 +42,26 @@ class CodecPayloadConverter(EncodingPayloadConverter):
 
 
 class PerdurePayloadConverter(CompositePayloadConverter):
-    """The SDK's converters, with ours in the place of its JSON."""
+    """The SDK's converters, with ours in the place of its JSON.
+
+    The SDK makes several for every task, each to know the task's context. So they share their parts, and none is made
+    for a context, which no part looks at.
+    """
+
+    _shared: ClassVar[Mapping[bytes, EncodingPayloadConverter]] = {
+        converter.encoding.encode(): converter
+        for converter in (
+            CodecPayloadConverter() if isinstance(standard, JSONPlainPayloadConverter) else standard
+            for standard in DefaultPayloadConverter.default_encoding_payload_converters
+        )
+    }
 
     def __init__(self) -> None:
-        super().__init__(
-            *(
-                CodecPayloadConverter() if isinstance(converter, JSONPlainPayloadConverter) else converter
-                for converter in DefaultPayloadConverter.default_encoding_payload_converters
-            )
-        )
+        self.converters = self._shared
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """The converter itself."""
+        return self
 
 
 _adapters: dict[Any, TypeAdapter[Any]] = {}
