@@ -22,8 +22,10 @@ CLOSE_TIMEOUT_S = 5
 
 SESSION_SETTINGS = {
     "application_name": "perdure",
-    # Every statement finds its rows by key. A plan that was made while a table was nearly empty would scan it, and
-    # would be kept while it grows; compiling plans for such statements costs more than running them.
+    # Every statement finds its rows by key, whatever the parameters. A plan that was made while a table was nearly
+    # empty would scan it, and would be kept while it grows; to plan again for other parameters, or to compile a plan,
+    # costs more than to run it.
+    "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",

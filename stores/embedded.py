@@ -248,6 +248,7 @@ def _launch(binaries: Binaries, data: Path, sockets: Path, account: Account, dur
 
 
 def _end_with_parent() -> None:
+    # To the kernel the parent is the thread that started it, here the one of the event loop.
     if _libc:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
@@ -262,9 +263,16 @@ def _drop_stale_pid(data: Path) -> None:
     pid_file = data / "postmaster.pid"
     if pid_file.exists():
         pid = pid_file.read_text().split("\n", 1)[0]
-        command = subprocess.run(["ps", "-p", pid, "-o", "comm="], capture_output=True, text=True, check=False).stdout
-        if "postgres" not in command:
+        if "postgres" not in _program(pid):
             pid_file.unlink()
+
+
+def _program(pid: str) -> str:
+    """The name of a running program, empty if there is none. Small Linux images have no `ps`."""
+    if sys.platform == "linux":
+        name = Path("/proc", pid, "comm")
+        return name.read_text() if name.exists() else ""
+    return subprocess.run(["ps", "-p", pid, "-o", "comm="], capture_output=True, text=True, check=False).stdout
 
 
 def _end_of(log: Path) -> str:

@@ -112,35 +112,39 @@ select perdure.append_chunks($1, $2, $3, $4, $5, $6)
 select perdure.finish_step($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: changes
--- A message is told twice: when it was added, so that it comes before its parts, and when its status changed, so that
--- nobody takes it for settled before its last part is there.
+-- A message is told twice, when it was added and when its status changed, so that it comes before its parts.
 with t as materialized (
-    select thread, thread_id from perdure.threads where thread_id = $1
+    select thread from perdure.threads where thread_id = $1
+), change as materialized (
+    select change.* from t cross join lateral (
+        (select 'message' as kind, told.seq, m.turn, 0 as step, 0 as attempt, m.id as message_id, 0 as position,
+                null as body
+         from perdure.messages m
+         cross join lateral (select m.seq union select m.changed) as told(seq)
+         where m.thread = t.thread and m.changed > $2 and told.seq > $2
+         order by told.seq limit $3)
+      union all
+        (select 'part', p.seq, 0, 0, 0, p.message_id, p.position, p.body
+         from perdure.parts p where p.thread = t.thread and p.seq > $2 order by p.seq limit $3)
+      union all
+        (select 'attempt', s.began, s.turn, s.step, s.attempt, null, 0, null
+         from perdure.steps s where s.thread = t.thread and s.began > $2)
+      union all
+        (select 'chunk', c.seq, c.turn, c.step, c.attempt, null, 0, c.body
+         from perdure.chunks c where c.thread = t.thread and c.seq > $2 order by c.seq limit $3)
+      union all
+        (select 'call', c.seq, c.turn, c.step, 0, c.message_id, c.position, (to_jsonb(c) || to_jsonb(p))::text
+         from perdure.calls c join perdure.parts p using (message_id, position)
+         where c.thread = t.thread and c.seq > $2)
+    ) change
+    order by change.seq limit $3
 )
-select change.* from t cross join lateral (
-    (select 'message' as kind, told.seq, m.turn, 0 as step, 0 as attempt, m.id as message_id, 0 as position,
-            (to_jsonb(m) || jsonb_build_object('thread_id', t.thread_id)
-             || case when told.seq < m.changed then '{"state": "running", "reason": null, "detail": null}'::jsonb
-                else '{}' end)::text as body
-     from perdure.messages m
-     cross join lateral (select m.seq union select m.changed) as told(seq)
-     where m.thread = t.thread and m.changed > $2 and told.seq > $2
-     order by told.seq limit $3)
-  union all
-    (select 'part', p.seq, 0, 0, 0, p.message_id, p.position, p.body
-     from perdure.parts p where p.thread = t.thread and p.seq > $2 order by p.seq limit $3)
-  union all
-    (select 'attempt', s.began, s.turn, s.step, s.attempt, null, 0, null
-     from perdure.steps s where s.thread = t.thread and s.began > $2)
-  union all
-    (select 'chunk', c.seq, c.turn, c.step, c.attempt, null, 0, c.body
-     from perdure.chunks c where c.thread = t.thread and c.seq > $2 order by c.seq limit $3)
-  union all
-    (select 'call', c.seq, c.turn, c.step, 0, c.message_id, c.position, (to_jsonb(c) || to_jsonb(p))::text
-     from perdure.calls c join perdure.parts p using (message_id, position)
-     where c.thread = t.thread and c.seq > $2)
-) change
-order by change.seq limit $3
+select kind, seq, turn, step, attempt, message_id, position,
+       case kind when 'message' then (
+           select (to_jsonb(m) || jsonb_build_object('thread_id', $1::text))::text
+           from perdure.messages m where m.id = change.message_id
+       ) else body end as body
+from change order by seq
 
 -- name: put_blob
 with t as (

@@ -7,8 +7,6 @@ import asyncpg
 
 from stores.queries import QUERIES
 
-Connection = asyncpg.Connection
-
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncGenerator["asyncpg.Connection[asyncpg.Record]"]:
