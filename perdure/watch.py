@@ -146,7 +146,9 @@ class View:
 
     def _take_chunk(self, change: Change) -> None:
         live = self.live
-        if live is None or (live.turn, live.step, live.attempt) != (change.turn, change.step, change.attempt):
+        place = (change.turn, change.step, change.attempt)
+        # The same attempt begins again if its process lost track of it: what it had streamed is void as well.
+        if live is None or change.new_attempt or (live.turn, live.step, live.attempt) != place:
             live = self.live = LiveStep(change.turn, change.step, change.attempt)
         if change.chunk:
             live.buffer.add(change.chunk)

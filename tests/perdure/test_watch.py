@@ -126,6 +126,19 @@ async def test_committed_parts_replace_what_streamed() -> None:
     assert not view.running
 
 
+async def test_an_attempt_that_begins_again_voids_what_it_had_streamed() -> None:
+    """A reader who saw the words of an attempt whose process lost track of it does not see them twice."""
+    talk = await new_talk()
+    await talk.say("hi")
+    view = await joined(talk.store)
+    for _ in range(2):
+        await talk.store.begin_step(THREAD, 1, 0, 1)
+        await talk.store.append_chunks(THREAD, 1, 0, 1, [Chunk(index=0, delta="words")])
+        await read(talk.store, view)
+    assert view.live is not None
+    assert view.live.parts == (TextPart(text="words"),)
+
+
 async def test_a_new_attempt_voids_what_streamed() -> None:
     """A retried model call starts from nothing for the reader too."""
     talk = await new_talk()
