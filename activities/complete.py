@@ -14,7 +14,7 @@ from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.heartbeat import heartbeating
 from activities.model_calls import judge, outline
@@ -174,6 +174,7 @@ def _handed_over() -> ApplicationError:
         "The worker is shutting down; another one takes the model call over.",
         type=ErrorType.WORKER_SHUTDOWN,
         next_retry_delay=HAND_OVER_DELAY,
+        category=ApplicationErrorCategory.BENIGN,
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 from datetime import timedelta
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.heartbeat import heartbeating
 from activities.sync import store_call
@@ -60,6 +60,7 @@ class DispatchActivities:
                         "The worker is shutting down; another one takes the call over.",
                         type=ErrorType.WORKER_SHUTDOWN,
                         next_retry_delay=HAND_OVER_DELAY,
+                        category=ApplicationErrorCategory.BENIGN,
                     ) from None
                 raise
 
@@ -97,7 +98,9 @@ class DispatchActivities:
                 delay_s = min(delay_s * 2, _RETRY_MAX_S)
             except StoreError as error:
                 # The call was settled while the tool ran: a stop, or a result from outside. The first one counts.
-                raise ApplicationError(str(error), type=ErrorType.SEALED, non_retryable=True) from error
+                raise ApplicationError(
+                    str(error), type=ErrorType.SEALED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+                ) from error
 
     async def _stage_once(self, request: DispatchRequest, call: OpenCall, output: ToolOutput) -> DispatchResult:
         encoded = output.content.encode("utf-8", "surrogatepass")

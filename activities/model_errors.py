@@ -7,7 +7,7 @@ reads. The sentence says what happened and what to do; it never holds a key.
 from datetime import timedelta
 
 from pydantic_ai import exceptions as wire
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from perdure.codec import clip
 from perdure.errors import (
@@ -32,7 +32,10 @@ def failure(error: Exception, model: str) -> ApplicationError:
         case ApplicationError():
             return error
         case StepSealed():
-            return ApplicationError(str(error), type=ErrorType.SEALED, non_retryable=True)
+            # A stop does this to every call that it meets, so it is nothing to warn of.
+            return ApplicationError(
+                str(error), type=ErrorType.SEALED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+            )
         case StoreUnavailable():
             return ApplicationError(f"{error} It is tried again.", type=ErrorType.STORE)
         case ThreadNotFound() | UsageError():

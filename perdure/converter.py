@@ -11,16 +11,22 @@ from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
+    DefaultFailureConverter,
     DefaultPayloadConverter,
     EncodingPayloadConverter,
     JSONPlainPayloadConverter,
+    PayloadConverter,
     SerializationContext,
 )
+from temporalio.exceptions import ApplicationError, FailureError
 
-from perdure.codec import dumps, loads
+from perdure.codec import clip, dumps, loads
+
+MESSAGE_CHARS, STACK_CHARS = 1000, 800
 
 
 class CodecPayloadConverter(EncodingPayloadConverter):
@@ -75,4 +81,38 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
     return adapter
 
 
-data_converter = dataclasses.replace(DataConverter.default, payload_converter_class=PerdurePayloadConverter)
+class PerdureFailureConverter(DefaultFailureConverter):
+    """Failures that Temporal can show: it keeps 4 KB of what an activity failed with, and of more than that nothing.
+
+    An error of ours says in its message what happened and what to do. What caused it goes to the log only.
+    """
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """Encode, with a message that is text and fits, and the end of the stack trace."""
+        super().to_failure(_showable(exception), payload_converter, failure)
+        failure.stack_trace = failure.stack_trace[-STACK_CHARS:]
+
+
+def _showable(exception: BaseException) -> BaseException:
+    if isinstance(exception, FailureError):
+        # One that came from Temporal is what it was there, and those of Temporal's own kinds wrap others.
+        if exception.failure or not isinstance(exception, ApplicationError):
+            return exception
+        error = exception
+    else:
+        error = ApplicationError(str(exception), type=type(exception).__name__)
+    return ApplicationError(
+        clip(error.message, MESSAGE_CHARS),
+        *error.details,
+        type=error.type,
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+        category=error.category,
+    ).with_traceback(exception.__traceback__)
+
+
+data_converter = dataclasses.replace(
+    DataConverter.default,
+    payload_converter_class=PerdurePayloadConverter,
+    failure_converter_class=PerdureFailureConverter,
+)

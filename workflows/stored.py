@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from perdure.policy import STORED, STORED_LOCALLY
@@ -19,11 +19,11 @@ async def stored(name: str, argument: Any, result_type: type[Result], summary: s
     open and fill the history, so after a few it becomes a regular activity, which waits for the store in the server.
 
     Raises:
-        ActivityError: if the store refused for good.
+        FailureError: if the store refused for good.
     """
     try:
         return await _stored(name, argument, result_type, summary)
-    except ActivityError as error:
+    except FailureError as error:
         if is_cancelled_exception(error):
             # It is the workflow that was cancelled: the SDK words that as a failure of what it waits for.
             raise asyncio.CancelledError from error
@@ -41,8 +41,8 @@ async def _stored(name: str, argument: Any, result_type: type[Result], summary: 
             summary=summary,
         )
         return result
-    except ActivityError as error:
-        if is_cancelled_exception(error) or (isinstance(error.cause, ApplicationError) and error.cause.non_retryable):
+    except FailureError as error:
+        if is_cancelled_exception(error) or _is_final(error):
             raise
     waited: Result = await workflow.execute_activity(
         name,
@@ -53,3 +53,9 @@ async def _stored(name: str, argument: Any, result_type: type[Result], summary: 
         summary=f"{summary}, waiting for the store",
     )
     return waited
+
+
+def _is_final(error: FailureError) -> bool:
+    # The SDK wraps the failure of an activity, but raises that of a local one as it is.
+    cause = error.cause if isinstance(error, ActivityError) else error
+    return isinstance(cause, ApplicationError) and cause.non_retryable

@@ -1,11 +1,14 @@
 """The data converter: what Temporal carries comes back as it was, and a person can read and type it."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 from perdure.contract import CompleteResult, ThreadStart
 from perdure.converter import data_converter
@@ -106,3 +109,50 @@ def test_an_unknown_field_is_handed_on() -> None:
     """A start input of a newer client passes through an older worker."""
     started = converter.from_payloads([as_typed('{"agent":"a","budget":5}')], [ThreadStart])[0]
     assert converter.to_payloads([started])[0].data == b'{"agent":"a","budget":5}'
+
+
+def recorded(exception: BaseException) -> Failure:
+    """The failure that Temporal records."""
+    failure = Failure()
+    data_converter.failure_converter.to_failure(exception, converter, failure)
+    return failure
+
+
+def deep(levels: int, error: Exception) -> None:
+    """Raise from so many calls down."""
+    if levels == 0:
+        raise error
+    deep(levels - 1, error)
+
+
+@pytest.mark.parametrize(
+    "error", [ApplicationError("漢" * 5000, "detail", type="T", non_retryable=True), ValueError("x" * 5000)]
+)
+def test_a_failure_fits_into_what_temporal_keeps_of_it(error: Exception) -> None:
+    """4 KB with its stack trace, without its causes: of a longer one Temporal shows nothing but that it is longer."""
+    try:
+        try:
+            deep(50, KeyError("a" * 5000))
+        except KeyError as cause:
+            raise error from cause
+    except (ApplicationError, ValueError) as raised:
+        failure = recorded(raised)
+    assert failure.ByteSize() < 4096
+    assert not failure.HasField("cause")
+    assert failure.message.strip("漢x") == "…"
+    assert "raise error from cause" in failure.stack_trace
+    assert failure.application_failure_info.type == getattr(error, "type", "ValueError")
+
+
+def test_a_failure_with_half_a_character_can_be_recorded() -> None:
+    """What a person or a model has typed may stand in a message, and it may be no valid text."""
+    assert recorded(ApplicationError("field te\ud800xt")).message == "field te?xt"
+    assert recorded(ValueError("te\ud800xt")).message == "te?xt"
+
+
+def test_a_failure_keeps_what_temporal_acts_on() -> None:
+    """Whether and when it is tried again."""
+    error = ApplicationError("later", type="T", next_retry_delay=timedelta(seconds=7))
+    info = recorded(error).application_failure_info
+    assert (info.type, info.non_retryable, info.next_retry_delay.ToTimedelta()) == ("T", False, timedelta(seconds=7))
+    assert recorded(ApplicationError("no", non_retryable=True)).application_failure_info.non_retryable
