@@ -151,11 +151,11 @@ class MemoryStore:
         """See `perdure.ports.ConversationStore`."""
         thread, at = self._thread(thread_id), (turn, step)
         stored = thread.claim_step(at, attempt)
+        exact, outcome = tuple(kept(part) for part in parts), kept(outcome)
         if stored and stored.outcome:
-            if stored.attempt == attempt:
+            if stored.attempt == attempt and stored.parts == exact:
                 return
             raise StepSealed(f"This step was finished by attempt {stored.attempt}; its late writes are refused.")
-        exact, outcome = tuple(kept(part) for part in parts), kept(outcome)
         thread.steps[at] = replace(thread.add_chunks(at, attempt, chunks), parts=exact, outcome=outcome)
         self._hints.wake(thread_id)
 

@@ -310,7 +310,7 @@ declare
     t perdure.threads := perdure.lock_thread(p_thread_id);
     s perdure.steps := perdure.claim_step(t, p_turn, p_step, p_attempt);
 begin
-    if s.outcome is not null and s.attempt = p_attempt then
+    if s.outcome is not null and s.attempt = p_attempt and s.parts = p_parts then
         return;  -- a retry after a lost reply
     elsif s.outcome is not null then
         raise exception using errcode = 'PD003', message = format('was finished by attempt %s', s.attempt);

@@ -120,7 +120,6 @@ async def test_a_step_that_streamed_and_is_done_is_not_asked_again(attempt: int)
     assert len(requests_of(again).requests) == (1 if attempt == 1 else 0)
 
 
-@pytest.mark.xfail(strict=True, reason="finish_step takes another answer of the same attempt for a repetition")
 async def test_a_done_step_stands_against_a_new_run_that_answers_at_once() -> None:
     """A new run of the workflow counts attempts from 1 again: its answer comes too late, the stored one is returned."""
     agent = scripted(lambda asked: replies.pop(0))

@@ -127,15 +127,3 @@ async def test_a_summary_on_what_follows_replaces_what_was_kept(tree: Tree) -> N
     await tree.store.add_summary(Summary(id="s", thread_id="t", message_id="m4", parts=1, text="what was"))
     assert await same(cache, tree) == [("m5", 1)]
     assert (await cache.load("t")).summary is not None
-
-
-@pytest.mark.xfail(strict=True, reason="the store does not say yet that a summary came in before `known`")
-async def test_a_summary_on_what_is_kept_is_seen(tree: Tree) -> None:
-    """A compaction up to a message before the kept end, by whomever."""
-    cache = PathCache(tree.store)
-    for name in ("m4", "m5"):
-        await tree.add(name, "x")
-    await same(cache, tree)
-    await tree.store.add_summary(Summary(id="s", thread_id="t", message_id="m2", parts=2, text="what was"))
-    await same(cache, tree)
-    assert (await cache.load("t")).summary is not None
