@@ -112,7 +112,8 @@ select perdure.append_chunks($1, $2, $3, $4, $5, $6)
 select perdure.finish_step($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: changes
--- A message is told twice, when it was added and when its status changed, so that it comes before its parts.
+-- A message is told twice: when it was added, as running, so that it comes before its parts; and when its status
+-- changed, so that nobody takes it for settled before its last part is there.
 with t as materialized (
     select thread from perdure.threads where thread_id = $1
 ), change as materialized (
@@ -141,7 +142,9 @@ with t as materialized (
 )
 select kind, seq, turn, step, attempt, message_id, position,
        case kind when 'message' then (
-           select (to_jsonb(m) || jsonb_build_object('thread_id', $1::text))::text
+           select (to_jsonb(m) || jsonb_build_object('thread_id', $1::text)
+                   || case when change.seq < m.changed then '{"state": "running", "reason": null, "detail": null}'::jsonb
+                      else '{}' end)::text
            from perdure.messages m where m.id = change.message_id
        ) else body end as body
 from change order by seq

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from perdure.batch import CommitResults
+from perdure.messages import Status
 from perdure.ports import Change, Store
 from perdure.watch import View
 from tests.stores.builders import (
@@ -64,6 +65,17 @@ async def test_committed_parts_take_the_place_of_chunks(store: Store) -> None:
     assert [(change.message_id, change.position) for change in changes[:3]] == [("a", 0), ("a", 1), ("a", 2)]
     assert changes[-1].message is not None
     assert changes[-1].message.status.state == "complete"
+
+
+async def test_a_message_is_first_told_as_it_was_added(store: Store) -> None:
+    """A read that covers a whole turn tells its end after its parts: nobody takes it for settled before its words."""
+    await started(store)
+    await store.finish_step(THREAD, 1, 0, 1, (text("Hello"),), DONE, [])
+    stopped = Status(state="incomplete", reason="cancelled", detail="stopped")
+    await write(store, 2, commit("a"), settle("a", stopped))
+    told = [change for change in await store.read_changes(THREAD, 0) if change.part or change.message]
+    ends = [(change.message.id, change.message.status) if change.message else change.message_id for change in told]
+    assert ends == [("u", Status()), "u", ("a", Status(state="running")), "a", ("a", stopped)]
 
 
 async def test_a_new_attempt_is_told_before_its_chunks(store: Store) -> None:
