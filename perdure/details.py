@@ -46,9 +46,13 @@ def details(status: ThreadStatus, lines: tuple[Line, ...], title: str | None = N
             "",
             "### Last messages",
             "",
-            *([f"- **{_plain(line.who)}:** {_plain(line.text)}" for line in lines] or ["Nothing has been said yet."]),
+            *([f"- **{_plain(line.who)}:** {_plain(line.text)}" for line in lines] or [_silence(status)]),
         ]
     )
+
+
+def _silence(status: ThreadStatus) -> str:
+    return "What was said is in the store: `perdure history`." if status.turn else "Nothing has been said yet."
 
 
 def transcript(lines: Iterable[Line]) -> str:

@@ -9,11 +9,14 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from perdure.codec import clip, is_json
+from perdure.codec import clip, dumps, is_json
 from perdure.errors import UsageError
 from perdure.history_state import Phase
 from perdure.inputs import AnyInput, Disposition, Event, Input, Interrupt, ToolResult, UserMessage
 from perdure.policy import WAITING_INPUTS
+
+MAX_INPUT_BYTES = 256 * 1024
+"""What one input may weigh as JSON. Temporal refuses payloads above 2 MB, and inputs travel together."""
 
 _PHASES: tuple[Phase, ...] = ("busy", "boundary", "idle")
 """From the one in which the least may be handled to the one in which everything may."""
@@ -132,6 +135,8 @@ def read_input(kind: InputKind, value: object, fallback_id: str) -> AnyInput:
             raise _refused(kind, "`metadata` holds what JSON cannot, or is nested too deeply")
     if isinstance(content, ToolResult) and content.staged:
         raise _refused(kind, "`staged` is not for callers")
+    if len(dumps(content)) > MAX_INPUT_BYTES:
+        raise _refused(kind, f"it is above {MAX_INPUT_BYTES:,} bytes; the Python client stores large texts first")
     return content
 
 

@@ -13,8 +13,8 @@ with workflow.unsafe.imports_passed_through():
     from perdure.history_state import LiveCall, OpenTurn
     from perdure.policy import DISPATCH as POLICY
 
-MARGIN = timedelta(seconds=60)
-"""What a tool's activity may take beyond the tool's own time, to stage the result."""
+MARGIN = timedelta(hours=1)
+"""What a tool's activity may take beyond the tool's own time, should the store be away when the result is there."""
 
 Handle = workflow.ActivityHandle[DispatchResult]
 
@@ -84,14 +84,13 @@ class Calls:
         unsettled = {call.call_id for call in turn.calls if not call.settled}
         return bool(unsettled) and unsettled <= self._outside
 
-    def stop(self, call_ids: Iterable[str]) -> None:
-        """Cancel calls that nobody waits for any more."""
-        for call_id in call_ids:
-            handle = self._running.pop(call_id, None)
-            if handle is not None:
-                handle.cancel()
-            self._outside.discard(call_id)
+    def stop_settled(self, turn: OpenTurn | None) -> None:
+        """Cancel the calls that nobody waits for any more: interrupted ones, and ones answered from outside."""
+        live = {call.call_id for call in turn.calls if not call.settled} if turn else set[str]()
+        for call_id in [call_id for call_id in self._running if call_id not in live]:
+            self._running.pop(call_id).cancel()
+        self._outside &= live
 
     def stop_all(self) -> None:
         """Cancel everything."""
-        self.stop([*self._running, *self.outside])
+        self.stop_settled(None)

@@ -20,7 +20,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from perdure import ids
     from perdure.batch import SyncReport
-    from perdure.codec import Text, Wire, clip
+    from perdure.codec import Text, Wire, clip, dumps
     from perdure.contract import (
         COMPLETE,
         LOAD,
@@ -42,15 +42,25 @@ with workflow.unsafe.imports_passed_through():
     from perdure.inbox import Inbox, InputKind, read_input
     from perdure.inputs import Accepted, AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
     from perdure.policy import COMPLETE as COMPLETE_POLICY
-    from perdure.policy import CONTINUE_AS_NEW_BYTES, REMEMBERED_INPUTS, ErrorType
+    from perdure.policy import CONTINUE_AS_NEW_BYTES, ErrorType
     from perdure.ports import Tail, ThreadRecord
+    from workflows.answers import Answers
     from workflows.attributes import Attributes, State
     from workflows.board import Board
     from workflows.calls import Calls, Handle, seen
+    from workflows.failure import sentence
+    from workflows.status import thread_status
     from workflows.stored import stored
 
 BATCH_INPUTS = 500
 """Inputs that one sync takes: a storm becomes a few transactions of a bounded size."""
+
+PAYLOAD_BYTES = 1_000_000
+"""Inputs that go into one payload: a batch, should the store be away, and what waits when a run ends. Temporal refuses
+payloads above 2 MB and tries such a task for ever."""
+
+RECOVERY_WAIT_S = 3600.0
+"""The longest wait between tries to go on after failures in a row."""
 
 RECOVERIES = 3
 """Failures in a row after which what caused them is given up, so that the thread does not go round for ever."""
@@ -79,7 +89,7 @@ class ThreadWorkflow:
         self._history = HistoryManager(HistoryState(thread_id=self._thread_id))
         self._inbox = Inbox()
         self._batch: list[AnyInput] = []
-        self._answers: dict[tuple[str, str], Disposition] = {}
+        self._answers = Answers()
         self._model_call: workflow.ActivityHandle[CompleteResult] | None = None
         self._calls = Calls()
         self._board = Board()
@@ -92,9 +102,9 @@ class ThreadWorkflow:
     @workflow.run
     async def run(self, start: Any = None, carried: Carried | None = None) -> None:
         """Live until there is nothing to do for a long time; the next input starts the workflow again."""
-        await self._restore(start, carried)
-        self._idle = self._idle_timer()
         try:
+            await self._restore(start, carried)
+            self._idle = self._idle_timer()
             while True:
                 try:
                     if not await self._advance():
@@ -108,6 +118,8 @@ class ThreadWorkflow:
 
     async def _advance(self) -> bool:
         """One move of the thread; False if it is time to hibernate."""
+        # What was decided while the thread was loaded is durable before anything rests on it.
+        await self._sync()
         while self._has_ready() and not self._is_history_long():
             await self._accept()
         if self._is_history_long():
@@ -122,6 +134,13 @@ class ThreadWorkflow:
         return True
 
     async def _restore(self, start: Any, carried: Carried | None) -> None:
+        if ids.workflow_id(self._thread_id) != workflow.info().workflow_id:
+            raise ApplicationError(
+                f"The workflow id {workflow.info().workflow_id!r} is not a thread's: start it as "
+                f"{ids.workflow_id(self._thread_id)!r}. Two workflows of one thread would get in each other's way.",
+                type=ErrorType.USAGE,
+                non_retryable=True,
+            )
         if carried is None:
             try:
                 await self._load(ThreadStart.model_validate(start if start is not None else {}))
@@ -153,21 +172,23 @@ class ThreadWorkflow:
 
         What it interrupts is stopped after that, never before: the store may know an input already.
         """
-        while len(self._batch) < BATCH_INPUTS and (content := self._inbox.take(self._history.phase)) is not None:
+        size = 0
+        while len(self._batch) < BATCH_INPUTS and size < PAYLOAD_BYTES:
+            content = self._inbox.take(self._history.phase)
+            if content is None:
+                break
             self._batch.append(content)
-            self._handle(content)
+            self._history.handle_content(content)
+            size += len(dumps(content))
         await self._sync()
-        self._tell(self._batch)
+        dispositions = self._history.take_dispositions()
+        for content in self._batch:
+            if isinstance(content, UserMessage | Event):
+                self._tell(content, dispositions.get(content.id))
         self._batch = []
-        self._calls.stop(call.call_id for call in self._history.take_interrupted_tool_calls())
+        self._history.take_interrupted_tool_calls()
+        self._calls.stop_settled(self._history.open_turn)
         self._active_at = workflow.now()
-
-    def _handle(self, content: AnyInput) -> None:
-        disposition = self._history.handle_content(content)
-        if isinstance(content, UserMessage) and disposition not in ("duplicate", "conflict", "rejected"):
-            self._board.line("User", content.text)
-        elif isinstance(content, Event) and disposition == "started":
-            self._board.line("Event", content.content)
 
     async def _complete(self, turn: OpenTurn) -> None:
         """One model call, raced against inputs; then its step is durable."""
@@ -196,7 +217,7 @@ class ThreadWorkflow:
         try:
             outline = model_call.result()
         except ActivityError as error:
-            self._history.fail_turn(_sentence(error, "The model call failed"))
+            self._history.fail_turn(sentence(error, "The model call failed"))
         else:
             self._history.handle_step(outline)
             self._history.flush_turn_trimming_reasoning()
@@ -224,7 +245,7 @@ class ThreadWorkflow:
         try:
             result = handle.result()
         except ActivityError as error:
-            content = _sentence(error, "The tool could not be run")
+            content = sentence(error, "The tool could not be run")
             self._history.handle_content(ToolResult(call_id=call_id, outcome="error", content=content))
             return
         if result.outcome == "pending":
@@ -246,17 +267,15 @@ class ThreadWorkflow:
         """The store refused a batch for good (another writer has changed the thread), or there is a bug.
 
         Go back to what is durable, with the inputs of the batch to be handled again. After a few failures in a row
-        the batch is given up, and the open turn with it, so that the thread stays usable; then the run fails.
+        the batch is given up, and the open turn with it, so that the thread stays usable. If that fails as well, time
+        passes between the tries: inputs go on being taken into the inbox, and nothing that waits there is lost.
         """
         self._failures += 1
-        sentence = _sentence(error, "The thread went back to what is stored")
-        self._board.problem(sentence)
-        if self._failures > 2 * RECOVERIES:
-            raise ApplicationError(
-                f"{sentence} Nothing that is stored is lost: the next message starts the thread again from there.",
-                type=ErrorType.BUG,
-                non_retryable=True,
-            ) from error
+        why = sentence(error, "The thread went back to what is stored")
+        self._board.problem(why)
+        if self._failures > RECOVERIES:
+            wait_s = min(2.0 ** (self._failures - RECOVERIES), RECOVERY_WAIT_S)
+            await workflow.sleep(wait_s, summary="after a failure")
         if self._model_call is not None:
             self._model_call.cancel()
         self._calls.stop_all()
@@ -266,29 +285,23 @@ class ThreadWorkflow:
             self._inbox = Inbox((*again, *self._inbox.waiting))
             return
         for content in again:
-            if isinstance(content, UserMessage | Event):
-                self._answer(content, "dropped")
+            self._tell(content, "dropped")
         if self._history.open_turn is not None:
-            self._history.fail_turn(sentence)
+            self._history.fail_turn(why)
 
-    def _tell(self, batch: list[AnyInput]) -> None:
-        """Answer the handlers that wait, and show what a signal cannot be told."""
-        dispositions = self._history.take_dispositions()
-        for content in batch:
-            if isinstance(content, UserMessage | Event) and (disposition := dispositions.get(content.id)):
-                self._answer(content, disposition)
-        for forgotten in list(self._answers)[:-REMEMBERED_INPUTS]:
-            del self._answers[forgotten]
-
-    def _answer(self, content: UserMessage | Event, disposition: Disposition) -> None:
-        self._answers[content.id, content.digest] = disposition
-        self._show_refusal(content.id, disposition)
-
-    def _show_refusal(self, input_id: str, disposition: Disposition) -> None:
-        if disposition == "conflict":
-            self._board.problem(f"Input {input_id} came again with other content; the first content stays.")
+    def _tell(self, content: AnyInput, disposition: Disposition | None) -> None:
+        """Say what became of an input: to its sender, or, since a signal has none, where people look."""
+        if disposition is None or not isinstance(content, UserMessage | Event):
+            return
+        if disposition in ("started", "interrupted", "steered"):
+            words = content.text if isinstance(content, UserMessage) else content.content
+            self._board.line("User" if isinstance(content, UserMessage) else "Event", words)
+        if self._answers.is_expected(content):
+            self._answers.give(content, disposition)
+        elif disposition == "conflict":
+            self._board.problem(f"Input {content.id} came again with other content; the first content stays.")
         elif disposition in ("rejected", "dropped"):
-            self._board.problem(f"Input {input_id} was {disposition}.")
+            self._board.problem(f"Input {content.id} was {disposition}.")
 
     async def _cancel(self) -> None:
         """The workflow is cancelled from outside: keep every input that came, and leave no turn open.
@@ -309,12 +322,14 @@ class ThreadWorkflow:
                 await self._recover(error)
 
     def _is_history_long(self) -> bool:
+        """Whether the run is to end: its history is long, no tool runs, and what waits fits into one payload."""
         info = workflow.info()
-        return not self._calls.running and (
+        is_long = (
             info.is_continue_as_new_suggested()
             or info.get_current_history_length() >= self._loaded.history_events
             or info.get_current_history_size() >= CONTINUE_AS_NEW_BYTES
         )
+        return is_long and not self._calls.running and len(dumps(self._inbox.waiting)) <= PAYLOAD_BYTES
 
     async def _continue_as_new(self) -> None:
         """Hand everything to a new run, between two steps.
@@ -364,7 +379,10 @@ class ThreadWorkflow:
         # One timer for as long as the thread idles, looked at when it fires: restarting it with every turn would cost
         # two events each.
         left = timedelta(seconds=self._loaded.idle_s) - (workflow.now() - self._active_at)
-        return asyncio.create_task(workflow.sleep(max(left, timedelta(seconds=1)), summary="until hibernation"))
+        if left <= timedelta():
+            # Something keeps the thread from hibernating, an input that waits for instance: look again much later.
+            left = timedelta(seconds=self._loaded.idle_s)
+        return asyncio.create_task(workflow.sleep(left, summary="until hibernation"))
 
     def _is_idle(self) -> bool:
         idle_for = workflow.now() - self._active_at
@@ -380,23 +398,25 @@ class ThreadWorkflow:
 
     # -- handlers ----------------------------------------------------------------------------------------------
 
+    # Handlers take any number of inputs: one that is called with a wrong number fails its task, again and again.
+
     @workflow.signal
-    def user_message(self, message: Any) -> None:
+    def user_message(self, *message: Any) -> None:
         """Words of the user: `{"id": "m1", "text": "hi"}`, optionally with `"mode"`; or just the text."""
         self._put("user_message", message)
 
     @workflow.signal
-    def interrupt(self, request: Any = None) -> None:
+    def interrupt(self, *request: Any) -> None:
         """Stop what the thread is doing; optionally `{"reason": "..."}`."""
         self._put("interrupt", request)
 
     @workflow.signal
-    def tool_result(self, result: Any) -> None:
+    def tool_result(self, *result: Any) -> None:
         """The result of an open call: `{"call_id": "call_...", "content": "..."}`, optionally with `"outcome"`."""
         self._put("tool_result", result)
 
     @workflow.signal
-    def event(self, event: Any) -> None:
+    def event(self, *event: Any) -> None:
         """An event of a subscription: `{"id": "e1", "call_id": "call_...", "content": "..."}`."""
         self._put("event", event)
 
@@ -405,12 +425,16 @@ class ThreadWorkflow:
         """Like the signal `user_message`, answered with the message's id and what becomes of it."""
         content = read_input("user_message", message, str(workflow.uuid4()))
         assert isinstance(content, UserMessage)
-        # An earlier answer to the same words is not the answer to their repetition.
-        self._answers.pop((content.id, content.digest), None)
-        known = self._inbox.put(content)
-        if known is None:
-            await workflow.wait_condition(lambda: self._disposition(content) is not None)
-            known = self._disposition(content)
+        self._answers.expect(content)
+        try:
+            known = self._inbox.put(content)
+            if known is None:
+                await workflow.wait_condition(lambda: self._disposition(content) is not None)
+                known = self._disposition(content)
+        except UsageError as error:
+            raise _refusal(error) from error
+        finally:
+            self._answers.forget(content)
         assert known is not None
         return Accepted(message_id=ids.input_message_id(self._thread_id, content.id), disposition=known)
 
@@ -421,13 +445,13 @@ class ThreadWorkflow:
         try:
             read_input("user_message", message, "unnamed")
         except UsageError as error:
-            raise ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True) from error
+            raise _refusal(error) from error
 
     @workflow.update
-    async def stop(self) -> Stopped:
+    async def stop(self, *_: Any) -> Stopped:
         """Stop the turn that is under way; answered when it is settled and durable."""
         turn = self._history.open_turn
-        self._put("interrupt", None)
+        self._put("interrupt", ())
         if turn is None:
             return Stopped()
         await workflow.wait_condition(lambda: self._is_settled(turn.turn))
@@ -448,21 +472,22 @@ class ThreadWorkflow:
         """Tool calls that wait for a result."""
         return list(self._status().open_calls)
 
-    def _put(self, kind: InputKind, value: Any) -> None:
+    def _put(self, kind: InputKind, values: tuple[Any, ...]) -> None:
         # A signal has no one to answer to, so what is wrong with it is shown in the status and the UI.
         try:
-            content = read_input(kind, value, str(workflow.uuid4()))
+            if len(values) > 1:
+                raise UsageError(f"The {kind} was refused: it takes one input, and {len(values)} came.")
+            content = read_input(kind, values[0] if values else None, str(workflow.uuid4()))
             disposition = self._inbox.put(content)
         except UsageError as error:
             self._board.problem(str(error))
             return
-        if disposition == "conflict" and isinstance(content, UserMessage | Event):
-            self._show_refusal(content.id, disposition)
+        if disposition == "conflict":
+            self._tell(content, disposition)
 
     def _disposition(self, content: UserMessage) -> Disposition | None:
         """What became of a message, None while that is not decided."""
-        answer = self._answers.get((content.id, content.digest))
-        return answer or (None if self._has_ready() else self._inbox.disposition(content.id))
+        return self._answers.get(content) or (None if self._has_ready() else self._inbox.disposition(content.id))
 
     def _is_settled(self, turn: int) -> bool:
         state = self._history.state
@@ -478,42 +503,8 @@ class ThreadWorkflow:
         self._board.show(self._status(), self._attributes, state)
 
     def _status(self) -> ThreadStatus:
-        history = self._history.state
-        turn = history.open
-        waiting = self._inbox.waiting
-        state: State = "idle"
-        if turn is not None:
-            state = "waiting" if self._calls.wait_only_outside(turn) else "running"
-        return ThreadStatus(
-            thread_id=self._thread_id,
-            agent=self._agent,
-            state=state,
-            turn=history.turn,
-            step=turn.step if turn else 0,
-            head_id=history.head_id,
-            last=history.last,
-            open_calls=tuple(self._call_status(call) for call in turn.calls) if turn else (),
-            queued=sum(isinstance(content, UserMessage) for content in waiting),
-            deferred=sum(isinstance(content, Event) for content in waiting),
-            usage=history.usage,
-            problems=self._board.problems,
-        )
-
-    def _call_status(self, call: LiveCall) -> CallStatus:
-        running = self._calls.is_running(call.call_id)
-        return CallStatus(
-            call_id=call.call_id,
-            tool=call.outline.tool,
-            preview=call.outline.preview,
-            state="settled" if call.settled else ("running" if running else "waiting"),
-            kind=call.outline.kind,
-        )
+        return thread_status(self._agent, self._history.state, self._inbox, self._calls, self._board.problems)
 
 
-def _sentence(error: Exception, what: str) -> str:
-    """What happened, from the failure's innermost cause, for people and the model."""
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    message = getattr(cause, "message", None) or str(cause) or type(cause).__name__
-    return clip(f"{what}: {message}", 500)
+def _refusal(error: UsageError) -> ApplicationError:
+    return ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True)

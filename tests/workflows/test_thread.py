@@ -3,8 +3,9 @@
 import asyncio
 from datetime import timedelta
 
+import pytest
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 
 from perdure import ids
 from perdure.agent import Agent, Limits
@@ -249,3 +250,88 @@ async def _is_stored(stack: Stack, thread: str) -> bool:
         return bool(await stack.client.history(thread))
     except ThreadNotFound:
         return False
+
+
+async def test_a_result_from_outside_stops_the_call_that_ran(start_stack: StackFactory, thread: str) -> None:
+    """The running activity is cancelled, nothing of it is left over, and the thread may hibernate."""
+    cancelled = asyncio.Event()
+    agent = Agent("a", model=ScriptedModel([Reply(Call("hang", {})), "done"]), limits=Limits(idle=timedelta(seconds=1)))
+
+    @agent.tool
+    async def hang() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    stack = await start_stack(agent)
+    accepted = await stack.client.send(thread, "go")
+    await eventually(lambda: _call_open(stack, thread))
+    (call,) = await stack.client.open_calls(thread)
+    await stack.client.tool_result(thread, call.call_id, "from outside")
+    answer = await stack.client.wait_settled(thread, accepted.message_id)
+    assert [part.content for part in results(answer)] == ["from outside"]
+    await eventually(cancelled.is_set)
+    await eventually(lambda: _completed(stack, thread))
+
+
+async def test_a_thread_that_may_not_hibernate_looks_again_much_later(start_stack: StackFactory, thread: str) -> None:
+    """A message queued behind a call from outside keeps the thread awake; its idle timer does not become a loop."""
+    agent = Agent("a", model=ScriptedModel([Reply(Call("ask", {}))]), limits=Limits(idle=timedelta(seconds=1)))
+
+    @agent.tool(kind="client")
+    async def ask() -> str:
+        raise AssertionError("the user's side answers")
+
+    stack = await start_stack(agent)
+    await stack.client.send(thread, "go")
+    await eventually(lambda: _waits(stack, thread))
+    await stack.client.send(thread, "later", mode="queue")
+    await eventually(lambda: _timers(stack, thread, 3))
+    timers = [event for event in await history_of(stack, thread) if event.HasField("timer_started_event_attributes")]
+    starts = [event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta() for event in timers]
+    assert min(starts) >= timedelta(seconds=0.5), "the full idle time again, and not what is left of nothing"
+
+
+async def _waits(stack: Stack, thread: str) -> bool:
+    return (await stack.client.status(thread)).state == "waiting"
+
+
+async def _timers(stack: Stack, thread: str, count: int) -> bool:
+    events = await history_of(stack, thread)
+    return sum(event.HasField("timer_started_event_attributes") for event in events) >= count
+
+
+async def test_a_workflow_id_that_is_not_a_threads_is_refused(start_stack: StackFactory, thread: str) -> None:
+    """Without the prefix it would be a second writer of the thread; the failure says which id to take."""
+    stack = await start_stack(Agent("a", model=ScriptedModel(echo)))
+    handle = await stack.temporal.start_workflow("ThreadWorkflow", id=thread, task_queue=stack.settings.task_queue)
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert f"thread:{thread}" in str(failure.value.cause)
+
+
+async def test_a_sender_among_many_signals_is_answered(start_stack: StackFactory, thread: str) -> None:
+    """However many inputs one batch has, the sender that waits for one of them gets its answer."""
+    stack = await start_stack(Agent("a", model=ScriptedModel(echo)))
+    await stack.client.ask(thread, "hi")
+    await stack.stop_worker()
+    sending = asyncio.create_task(stack.client.send(thread, "me", id="me"))
+    await asyncio.gather(*(stack.handle(thread).signal("user_message", f"n{number}") for number in range(300)))
+    await stack.start_worker()
+    assert (await sending).disposition in ("started", "interrupted")
+    assert "me" in await stack.client.transcript(thread)
+
+
+async def test_an_input_that_is_too_large_is_refused_in_a_sentence(start_stack: StackFactory, thread: str) -> None:
+    """Temporal refuses what is above 2 MB, and tries such a task for ever; a plain signal gets a smaller limit."""
+    stack = await start_stack(Agent("a", model=ScriptedModel(echo)))
+    await stack.client.ask(thread, "hi")
+    await stack.handle(thread).signal("user_message", {"id": "m", "text": "x" * 300_000})
+    await eventually(lambda: _has_problem(stack, thread, "above 262,144 bytes"))
+    assert await stack.client.ask(thread, "still there?") == "you said still there?"
+
+
+async def _has_problem(stack: Stack, thread: str, words: str) -> bool:
+    return any(words in problem for problem in (await stack.client.status(thread)).problems)
