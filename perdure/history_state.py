@@ -12,8 +12,9 @@ from perdure.messages import Status, ToolResultPart, Usage
 from perdure.policy import COMPLETE_ATTEMPTS
 from perdure.ports import Subscription, Tail
 
-Phase = Literal["busy", "boundary", "idle"]
-"""Where a thread stands. busy: inside a step of a turn; boundary: between two steps; idle: no turn is open."""
+Phase = Literal["busy", "calling", "boundary", "idle"]
+"""Where a thread stands. busy: a model call runs; calling: its tool calls are open; boundary: between two steps; idle: no
+turn is open."""
 
 
 class LiveCall(Wire):
@@ -41,7 +42,6 @@ class OpenTurn(Wire):
     running: bool = False
     outline: CompleteResult | None = None
     calls: tuple[LiveCall, ...] = ()
-    usage: Usage = Usage()
 
 
 class SpawnPoint(Wire):
@@ -74,7 +74,9 @@ def phase_of(turn: OpenTurn | None) -> Phase:
     """The phase of a thread with this open turn."""
     if turn is None:
         return "idle"
-    return "busy" if turn.running or turn.calls else "boundary"
+    if turn.running:
+        return "busy"
+    return "calling" if turn.calls else "boundary"
 
 
 def restored(tail: Tail) -> HistoryState:
@@ -101,7 +103,14 @@ def _open_turn(tail: Tail) -> OpenTurn:
     calls = tuple(
         LiveCall(
             call_id=call.call_id,
-            outline=CallOutline(index=call.index, tool=call.tool, preview=clip(call.arguments, PREVIEW_CHARS)),
+            outline=CallOutline(
+                index=call.index,
+                tool=call.tool,
+                preview=clip(call.arguments, PREVIEW_CHARS),
+                kind=call.kind,
+                passive=call.passive,
+                timeout_s=call.timeout_s,
+            ),
             settled=call.result is not None,
         )
         for call in tail.calls

@@ -18,7 +18,7 @@ from perdure.policy import WAITING_INPUTS
 MAX_INPUT_BYTES = 256 * 1024
 """What one input may weigh as JSON. Temporal refuses payloads above 2 MB, and inputs travel together."""
 
-_PHASES: tuple[Phase, ...] = ("busy", "boundary", "idle")
+_PHASES: tuple[Phase, ...] = ("busy", "calling", "boundary", "idle")
 """From the one in which the least may be handled to the one in which everything may."""
 
 
@@ -95,8 +95,11 @@ def is_ready(content: AnyInput, phase: Phase) -> bool:
 def _waits_for(content: AnyInput) -> Phase:
     """The first phase, in the order of `_PHASES`, in which an input may be handled."""
     match content:
-        case Interrupt() | ToolResult():
+        case Interrupt():
             return "busy"
+        case ToolResult():
+            # A call is shown while it streams, and whoever is quick answers it before its step is durable.
+            return "calling"
         case UserMessage(mode="queue") | Event():
             return "idle"
         case UserMessage(mode="steer"):

@@ -14,7 +14,7 @@ from perdure.inputs import AnyInput, Event, Interrupt, Mode, ToolResult, UserMes
 from perdure.policy import WAITING_INPUTS
 from tests.properties import hostile_text, json_values
 
-PHASES: tuple[Phase, ...] = ("busy", "boundary", "idle")
+PHASES: tuple[Phase, ...] = ("busy", "calling", "boundary", "idle")
 MODES: tuple[Mode, ...] = ("interrupt", "queue", "steer", "reject")
 
 
@@ -37,13 +37,13 @@ ANY_INPUT: st.SearchStrategy[AnyInput] = st.one_of(
 @pytest.mark.parametrize(
     ("content", "phases"),
     [
-        (message(1, "interrupt"), {"busy", "boundary", "idle"}),
-        (message(1, "reject"), {"busy", "boundary", "idle"}),
+        (message(1, "interrupt"), {"busy", "calling", "boundary", "idle"}),
+        (message(1, "reject"), {"busy", "calling", "boundary", "idle"}),
         (message(1, "steer"), {"boundary", "idle"}),
         (message(1, "queue"), {"idle"}),
         (Event(id="e", call_id="c"), {"idle"}),
-        (Interrupt(), {"busy", "boundary", "idle"}),
-        (ToolResult(call_id="c"), {"busy", "boundary", "idle"}),
+        (Interrupt(), {"busy", "calling", "boundary", "idle"}),
+        (ToolResult(call_id="c"), {"calling", "boundary", "idle"}),
     ],
 )
 def test_what_waits_for_what(content: AnyInput, phases: set[Phase]) -> None:

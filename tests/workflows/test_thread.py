@@ -335,3 +335,23 @@ async def test_an_input_that_is_too_large_is_refused_in_a_sentence(start_stack: 
 
 async def _has_problem(stack: Stack, thread: str, words: str) -> bool:
     return any(words in problem for problem in (await stack.client.status(thread)).problems)
+
+
+async def test_a_result_that_comes_before_its_step_is_durable_waits_for_it(
+    start_stack: StackFactory, thread: str
+) -> None:
+    """Readers see a call while the model still streams; a quick answer to it is kept until the step is synced."""
+    call = Reply(Call("ask", {}), "and so on, for a while", chunk_chars=2, delay_s=0.1)
+    agent = Agent("a", model=ScriptedModel([call, "done"]))
+
+    @agent.tool(kind="client")
+    async def ask() -> str:
+        raise AssertionError("the user's side answers")
+
+    stack = await start_stack(agent)
+    accepted = await stack.client.send(thread, "go")
+    await eventually(lambda: _streamed(stack, thread, "and"))
+    await stack.client.tool_result(thread, ids.call_id(thread, 1, 0, 0), "quick")
+    answer = await stack.client.wait_settled(thread, accepted.message_id)
+    assert [part.content for part in results(answer)] == ["quick"]
+    assert answer_text(answer) == "done"
