@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from pydantic import TypeAdapter, ValidationError
 from temporalio.client import Client
@@ -23,8 +23,9 @@ from perdure.errors import StoreUnavailable, ThreadNotFound, TurnFailed, UsageEr
 from perdure.inputs import INLINE_BYTES, Accepted, Event, InputId, Interrupt, Mode, ToolResult, UserMessage
 from perdure.large_text import LargeTexts, is_large
 from perdure.messages import Message, Outcome
-from perdure.ports import Store, Tail
+from perdure.ports import Store
 from perdure.settings import load_settings, load_temporal_config
+from perdure.stored_status import open_turn, stored_status
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
 from perdure.transcript import transcript
 from perdure.watch import View, WatchEvent, answer_text, is_settled
@@ -34,8 +35,6 @@ PATIENCE: Final = timedelta(seconds=60)
 
 _RECONNECT_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _PAGE: Final = 1000
-
-Result = TypeVar("Result")
 
 
 class PerdureClient:
@@ -185,16 +184,32 @@ class PerdureClient:
 
     async def interrupt(self, thread_id: str, reason: str | None = None) -> None:
         """Stop what the thread is doing, without waiting for it. Safe to repeat: an idle thread stays idle."""
-        await self._if_awake(thread_id, lambda: self._calls.signal(thread_id, "interrupt", Interrupt(reason=reason)))
+        try:
+            await self._calls.signal(thread_id, "interrupt", Interrupt(reason=reason))
+        except NoRunningWorkflow:
+            await self._interrupt_asleep(thread_id, reason)
 
     async def stop(self, thread_id: str) -> Stopped:
         """Stop what the thread is doing and wait until the turn is settled. Safe to repeat.
 
         Returns:
             The turn that was stopped, 0 if none was under way.
+
+        Raises:
+            Unreachable: if Temporal or the workers did not answer in time. Then it may be stopped later or not.
         """
-        stopped = await self._if_awake(thread_id, lambda: self._calls.update(thread_id, "stop", Stopped))
-        return stopped or Stopped()
+        try:
+            return await self._calls.update(thread_id, "stop", Stopped)
+        except NoRunningWorkflow:
+            turn = await self._interrupt_asleep(thread_id)
+        if turn is None:
+            return Stopped()
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                await self._settled(thread_id, lambda view: view.message(turn.id))
+        except TimeoutError as error:
+            raise self._calls.no_worker() from error
+        return Stopped(turn=turn.turn)
 
     async def tool_result(self, thread_id: str, call_id: str, content: str, *, outcome: Outcome = "ok") -> None:
         """Give the result of an open call. Safe to repeat: a call takes one result, later ones are dropped."""
@@ -223,7 +238,7 @@ class PerdureClient:
         try:
             return await self._calls.query(thread_id, "status", ThreadStatus)
         except NoRunningWorkflow:
-            return _stored_status(await self.store.load_tail(thread_id))
+            return stored_status(await self.store.load_tail(thread_id))
 
     async def open_calls(self, thread_id: str) -> tuple[CallStatus, ...]:
         """The tool calls that wait for a result. Raises as `status` does."""
@@ -277,15 +292,23 @@ class PerdureClient:
         Args:
             thread_id: the thread.
             message_id: the user message that the turn answers; without it, the last turn of the thread.
+
+        Raises:
+            ThreadNotFound: if there is no such thread. One whose first words were just posted is waited for.
+            Unreachable: if no worker has begun such a thread in time.
         """
-        async with aclosing(self.watch(thread_id)) as events:
-            view = View()
-            async for event in events:
-                view.apply(event)
-                answer = view.answer(message_id) if message_id else view.head
-                if answer and is_settled(answer):
-                    return answer
-        raise AssertionError("bug: a watch ended by itself")
+
+        def find(view: View) -> Message | None:
+            return view.answer(message_id) if message_id else view.head
+
+        try:
+            return await self._settled(thread_id, find)
+        except ThreadNotFound:
+            if message_id is None:
+                raise
+            # The words were posted to a new thread, which its workflow has yet to store.
+            await self._until_stored(thread_id)
+        return await self._settled(thread_id, find)
 
     async def ask(self, thread_id: str, text: str, *, id: str | None = None, mode: Mode = "interrupt") -> str:
         """Send words and wait for the answer; returns its text after the last tool result.
@@ -295,7 +318,7 @@ class PerdureClient:
             UsageError: if the words were not taken.
         """
         accepted = await self.send(thread_id, text, id=id, mode=mode)
-        if accepted.disposition in ("rejected", "conflict"):
+        if accepted.disposition in ("rejected", "conflict", "dropped"):
             raise UsageError(accepted.detail or f"The message was not taken: {accepted.disposition}.")
         answer = await self.wait_settled(thread_id, accepted.message_id)
         if answer.status.state == "incomplete":
@@ -328,21 +351,33 @@ class PerdureClient:
 
     async def _begin(self, thread_id: str, start: ThreadStart) -> None:
         await self._calls.start(thread_id, start)
-        # The workflow loads the thread, which stores it, before it answers anything; only while the database is away
-        # can it answer earlier, and then it does not know its agent yet.
-        while True:
-            status = await self._calls.query(thread_id, "status", ThreadStatus)
-            if status.agent:
-                return
-            await asyncio.sleep(_RECONNECT_S[-1])
+        await self._until_stored(thread_id)
 
-    async def _if_awake(self, thread_id: str, call: Callable[[], Awaitable[Result]]) -> Result | None:
-        """Call a thread unless it sleeps: then it has nothing to stop. Raises ThreadNotFound."""
+    async def _until_stored(self, thread_id: str) -> None:
         try:
-            return await call()
+            await self._calls.until_loaded(thread_id)
         except NoRunningWorkflow:
-            await self.store.get_thread(thread_id)
-            return None
+            await self.store.get_thread(thread_id)  # raises, unless the thread sleeps again already
+
+    async def _interrupt_asleep(self, thread_id: str, reason: str | None = None) -> Message | None:
+        """Wake a thread that sleeps with its turn open, to end that turn; returns its message, None if none is open."""
+        tail = await self.store.load_tail(thread_id, processed=0)
+        turn = open_turn(tail)
+        if turn:
+            start = ThreadStart(title=tail.thread.title)
+            await self._calls.signal_with_start(thread_id, "interrupt", Interrupt(reason=reason), start)
+        return turn
+
+    async def _settled(self, thread_id: str, find: Callable[[View], Message | None]) -> Message:
+        """Watch until the message that `find` picks is there and settled."""
+        async with aclosing(self.watch(thread_id)) as events:
+            view = View()
+            async for event in events:
+                view.apply(event)
+                message = find(view)
+                if message and is_settled(message):
+                    return message
+        raise AssertionError("bug: a watch ended by itself")
 
 
 def _named_after(message: UserMessage) -> ThreadStart:
@@ -359,31 +394,3 @@ def _checked(id: str) -> str:
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise UsageError(f"{clip(id, PREVIEW_CHARS)!r} cannot be an id: {reason}.") from error
-
-
-def _stored_status(tail: Tail) -> ThreadStatus:
-    """The status of a thread whose workflow does not run."""
-    thread, message = tail.thread, tail.message
-    stopped_midway = message is not None and not is_settled(message)
-    return ThreadStatus(
-        thread_id=thread.thread_id,
-        agent=thread.agent,
-        state="closed" if thread.closed_at else "idle",
-        turn=thread.turn,
-        step=tail.step,
-        head_id=thread.head_id,
-        last=message.status if message else None,
-        open_calls=tuple(
-            CallStatus(
-                call_id=call.call_id,
-                tool=call.tool,
-                preview=clip(call.arguments, PREVIEW_CHARS),
-                state="settled" if call.result else "waiting",
-            )
-            for call in tail.calls
-        ),
-        usage=thread.usage,
-        problems=("Its workflow ended in the middle of a turn; the next message takes it up.",)
-        if stopped_midway
-        else (),
-    )

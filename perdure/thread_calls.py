@@ -26,7 +26,7 @@ from temporalio.common import QueryRejectCondition, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.contract import WORKFLOW_TYPE, ThreadStart
+from perdure.contract import WORKFLOW_TYPE, ThreadStart, ThreadStatus
 from perdure.errors import PerdureError, Unreachable, UsageError
 from perdure.ids import workflow_id
 from perdure.policy import WORKFLOW_TASK_TIMEOUT, ErrorType
@@ -133,6 +133,29 @@ class ThreadCalls:
 
         return await self._try(thread_id, call)
 
+    async def until_loaded(self, thread_id: str) -> None:
+        """Wait until a running workflow has loaded its thread, and so has stored one that is new.
+
+        It loads before it answers anything; only while the database is away can it answer earlier, and then it does
+        not know its agent yet. Raises NoRunningWorkflow.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._patience.total_seconds()
+        while not (await self.query(thread_id, "status", ThreadStatus)).agent:
+            if clock() >= deadline:
+                raise Unreachable(
+                    f"The thread {thread_id!r} was not stored within {self._patience.total_seconds():g} s: its workers "
+                    "wait for the database. It goes on when that is back; what was sent is not lost."
+                )
+            await asyncio.sleep(_PAUSE.total_seconds())
+
+    def no_worker(self) -> Unreachable:
+        """What to tell whoever waited in vain for a worker."""
+        return Unreachable(
+            f"No worker answered within {self._patience.total_seconds():g} s. Is one running on the task queue "
+            f"{self._task_queue!r}? Start it with `perdure worker`; what was sent may be sent again."
+        )
+
     def _handle(self, thread_id: str) -> WorkflowHandle[Any, Any]:
         return self._temporal.get_workflow_handle(workflow_id(thread_id))
 
@@ -187,10 +210,7 @@ class ThreadCalls:
             return asyncio.CancelledError()
         status = error.status if isinstance(error, RPCError) else RPCStatusCode.DEADLINE_EXCEEDED
         if status in _TIMED_OUT:
-            return Unreachable(
-                f"No worker answered within {self._patience.total_seconds():g} s. Is one running on the task queue "
-                f"{self._task_queue!r}? Start it with `perdure worker`; what was sent may be sent again."
-            )
+            return self.no_worker()
         if status is RPCStatusCode.NOT_FOUND:
             return NoRunningWorkflow(str(error))
         if status is RPCStatusCode.INVALID_ARGUMENT:

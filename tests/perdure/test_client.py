@@ -26,12 +26,15 @@ from perdure import ids
 from perdure.agent import Agent, Limits
 from perdure.client import PerdureClient
 from perdure.connection import connect_temporal
+from perdure.contract import ThreadStart, ThreadStatus
 from perdure.dev.temporal_server import TemporalServer
 from perdure.errors import ConfigurationError, StoreUnavailable, ThreadNotFound, TurnFailed, Unreachable, UsageError
+from perdure.inputs import Accepted
 from perdure.large_text import TEXT_BYTES
 from perdure.messages import TextPart, ToolResultPart
 from perdure.ports import Change, Snapshot
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel
+from perdure.thread_calls import ThreadCalls
 from perdure.turn_buffer import Chunk
 from perdure.watch import View, WatchEvent, is_settled
 from stores.embedded import EmbeddedPostgres
@@ -105,6 +108,46 @@ async def test_post_needs_no_worker(stack: Stack, thread: str) -> None:
     await stack.client.status(thread)
     answer = await stack.client.wait_settled(thread, message_id)
     assert answer.parts == (TextPart(text="you said hi"),)
+
+
+async def test_the_answer_to_words_just_posted_to_a_new_thread_can_be_waited_for(stack: Stack, thread: str) -> None:
+    """The wait begins before the thread is stored: no worker has looked at it yet."""
+    await stack.stop_worker()
+    message_id = await stack.client.post(thread, "hi")
+    with pytest.raises(ThreadNotFound):
+        await stack.store.get_thread(thread)
+    waiting = asyncio.create_task(stack.client.wait_settled(thread, message_id))
+    await stack.start_worker()
+    assert (await asyncio.wait_for(waiting, 20)).parts == (TextPart(text="you said hi"),)
+
+
+async def test_a_wait_for_words_that_no_worker_takes_ends(stack: Stack, thread: str) -> None:
+    """After the client's patience the waiter is told that no worker answers, or that there is no such thread."""
+    await stack.stop_worker()
+    client = PerdureClient(stack.temporal, stack.store, task_queue=stack.settings.task_queue, patience=SOON)
+    message_id = await client.post(thread, "hi")
+    with pytest.raises(Unreachable, match="No worker answered within 1 s"):
+        await client.wait_settled(thread, message_id)
+    with pytest.raises(ThreadNotFound):
+        await client.wait_settled("nope", message_id)
+
+
+class Dropping(ThreadCalls):
+    """Calls to a thread that drops what is sent, as one does that cannot store it."""
+
+    async def update_with_start(
+        self, thread_id: str, update: str, content: object, answer: type[Any], start: ThreadStart
+    ) -> Any:
+        """Answer that the message was dropped."""
+        return Accepted(message_id="m", disposition="dropped")
+
+
+async def test_words_that_were_dropped_are_not_waited_for(temporal: Client, thread: str) -> None:
+    """Nothing will ever answer them, so whoever asks is told at once."""
+    client = PerdureClient(temporal, MemoryStore())
+    client._calls = Dropping(temporal, "none", SOON)
+    with pytest.raises(UsageError, match="dropped"):
+        await asyncio.wait_for(client.ask(thread, "hi"), 5)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -268,6 +311,25 @@ async def test_start_is_idempotent_and_makes_ids(stack: Stack) -> None:
     assert (await stack.store.get_thread("mine")).tenant == "acme"
 
 
+class Unloaded(ThreadCalls):
+    """Calls to a thread whose worker cannot reach the database: it answers, and does not know its agent."""
+
+    async def start(self, thread_id: str, start: ThreadStart) -> None:
+        """It starts."""
+
+    async def query(self, thread_id: str, query: str, answer: type[Any]) -> Any:
+        """The status before the load."""
+        return ThreadStatus(thread_id=thread_id, agent="", state="idle")
+
+
+async def test_a_start_that_cannot_be_stored_ends(temporal: Client, thread: str) -> None:
+    """While the workers have no database, a start gives up after the client's patience and says why."""
+    client = PerdureClient(temporal, MemoryStore(), patience=SOON)
+    client._calls = Unloaded(temporal, "none", SOON)
+    with pytest.raises(Unreachable, match=r"not stored within 1 s.*database"):
+        await asyncio.wait_for(client.start(thread), 10)
+
+
 async def test_an_unknown_agent_is_said_and_leaves_no_thread(stack: Stack, thread: str) -> None:
     """The worker names the agents that it serves; nothing falls back to another agent."""
     with pytest.raises(UsageError, match="There is no agent 'typo' on this worker; it serves echo"):
@@ -335,6 +397,54 @@ async def test_a_thread_that_sleeps_is_read_without_waking_it(start_stack: Stack
     assert (await stack.handle(thread).describe()).run_id == run
     await stack.start_worker()
     assert await stack.client.ask(thread, "again") == "you said again"
+
+
+async def asleep_behind_a_call(start_stack: StackFactory, thread: str) -> Stack:
+    """A stack with a thread that hibernates while a call of its open turn waits for its result."""
+    limits = Limits(idle=timedelta(seconds=0.1))
+    agent = Agent("a", model=ScriptedModel([Reply(Call("ask_user", {})), "fine"]), limits=limits)
+
+    @agent.tool(kind="client")
+    def ask_user() -> str:
+        """Ask the person."""
+        raise AssertionError("runs on the person's side")
+
+    stack = await start_stack(agent)
+    await stack.client.send(thread, "hi")
+    await eventually(lambda: _is(stack, thread, WorkflowExecutionStatus.COMPLETED))
+    return stack
+
+
+async def test_a_thread_asleep_behind_an_open_call_is_stopped(start_stack: StackFactory, thread: str) -> None:
+    """Its status names the call that it waits for; a stop wakes it and settles the turn, and the next words go on."""
+    stack = await asleep_behind_a_call(start_stack, thread)
+    status = await stack.client.status(thread)
+    assert (status.state, status.problems) == ("waiting", ())
+    assert [(call.tool, call.state) for call in status.open_calls] == [("ask_user", "waiting")]
+    assert (await stack.client.stop(thread)).turn == 1
+    answer = (await stack.client.history(thread))[-1]
+    assert (answer.status.reason, answer.parts[-1].kind) == ("cancelled", "tool_result")
+    assert await stack.client.ask(thread, "again") == "fine"
+
+
+async def test_a_thread_asleep_behind_an_open_call_is_interrupted(start_stack: StackFactory, thread: str) -> None:
+    """The interrupt wakes it, and whoever waits for the turn is told the reason."""
+    stack = await asleep_behind_a_call(start_stack, thread)
+    waiting = asyncio.create_task(stack.client.wait_settled(thread))
+    await stack.client.interrupt(thread, "enough")
+    answer = await asyncio.wait_for(waiting, 20)
+    assert (answer.status.reason, answer.status.detail) == ("cancelled", "enough")
+
+
+async def test_without_a_worker_a_sleeping_turn_cannot_be_stopped(start_stack: StackFactory, thread: str) -> None:
+    """Whoever stops it is told so in time, and the stop takes effect when a worker is there."""
+    stack = await asleep_behind_a_call(start_stack, thread)
+    await stack.stop_worker()
+    client = PerdureClient(stack.temporal, stack.store, task_queue=stack.settings.task_queue, patience=SOON)
+    with pytest.raises(Unreachable, match="No worker answered within 1 s"):
+        await client.stop(thread)
+    await stack.start_worker()
+    assert (await stack.client.wait_settled(thread)).status.reason == "cancelled"
 
 
 async def _is(stack: Stack, thread_id: str, status: WorkflowExecutionStatus) -> bool:
