@@ -24,6 +24,8 @@ from stores.postgres import PostgresStore
 from tests.databases import in_database
 from tests.eventually import eventually
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 AGENTS = """
 import asyncio
@@ -82,6 +84,15 @@ async def run(*command: str, cwd: Path, **changes: str) -> tuple[int | None, str
     )
     out, err = await asyncio.wait_for(child.communicate(), 60)
     return child.returncode, out.decode(), err.decode()
+
+
+async def test_folders_of_the_same_names_do_no_harm(folder: Path) -> None:
+    """A user's own `workflows` and `activities` in the current folder are not taken for ours."""
+    for name in ("workflows", "activities", "stores"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise ImportError('not this one')")
+    _, _, err = await run(*PERDURE, "my_agents:demo", cwd=folder)
+    assert err.startswith("perdure: No database is known")
 
 
 UNREACHABLE = "postgresql://me:secret@127.0.0.1:9/app"
@@ -230,7 +241,6 @@ async def test_a_signal_ends_a_worker_in_order(served: Served, number: signal.Si
     assert "Traceback" not in served.said
 
 
-@pytest.mark.slow
 async def test_a_stuck_tool_does_not_keep_a_worker(served: Served, folder: Path) -> None:
     """A synchronous tool that never returns delays the end of a draining worker by no more than the time to drain."""
     await served.client.post(str(uuid.uuid4()), "go")
