@@ -213,18 +213,18 @@ class PerdureClient:
 
     async def tool_result(self, thread_id: str, call_id: str, content: str, *, outcome: Outcome = "ok") -> None:
         """Give the result of an open call. Safe to repeat: a call takes one result, later ones are dropped."""
-        await self.store.get_thread(thread_id)
+        thread = await self.store.get_thread(thread_id)
         inline, blob, _ = await self._texts.put(thread_id, content)
         size_bytes = len(content.encode("utf-8", "surrogatepass"))
         result = ToolResult(call_id=call_id, content=inline, outcome=outcome, blob=blob, size_bytes=size_bytes)
-        await self._calls.signal_with_start(thread_id, "tool_result", result)
+        await self._calls.signal_with_start(thread_id, "tool_result", result, ThreadStart(title=thread.title))
 
     async def event(self, thread_id: str, call_id: str, content: str, *, id: str, final: bool = False) -> None:
         """Bring an event of the subscription that the call `call_id` opened. Safe to repeat with the same `id`."""
-        await self.store.get_thread(thread_id)
+        thread = await self.store.get_thread(thread_id)
         inline, blob, sha256 = await self._texts.put(thread_id, content)
         event = Event(id=_checked(id), call_id=call_id, content=inline, blob=blob, sha256=sha256, final=final)
-        await self._calls.signal_with_start(thread_id, "event", event)
+        await self._calls.signal_with_start(thread_id, "event", event, ThreadStart(title=thread.title))
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -336,18 +336,18 @@ class PerdureClient:
         if metadata is not None and len(dumps(metadata)) > INLINE_BYTES:
             raise UsageError(f"The metadata is above {INLINE_BYTES:,} bytes of JSON; put it into the text.")
         if is_large(text):
-            await self._ensure_stored(thread_id)
+            await self._ensure_stored(thread_id, clip(text, PREVIEW_CHARS))
         inline, blob, sha256 = await self._texts.put(thread_id, text)
         return UserMessage(
             id=_checked(id or uuid.uuid4().hex), text=inline, mode=mode, blob=blob, sha256=sha256, metadata=metadata
         )
 
-    async def _ensure_stored(self, thread_id: str) -> None:
+    async def _ensure_stored(self, thread_id: str, title: str) -> None:
         """Begin a new thread before its first words: their blob needs a thread to belong to."""
         try:
             await self.store.get_thread(thread_id)
         except ThreadNotFound:
-            await self._begin(thread_id, ThreadStart())
+            await self._begin(thread_id, ThreadStart(title=title))
 
     async def _begin(self, thread_id: str, start: ThreadStart) -> None:
         await self._calls.start(thread_id, start)
@@ -381,7 +381,9 @@ class PerdureClient:
 
 
 def _named_after(message: UserMessage) -> ThreadStart:
-    """How a thread begins with its first words: they are its title, which a thread that exists keeps."""
+    """How a thread begins with its first words: they are its title."""
+    # A thread that exists keeps its title. Words that wake it name the new run in Temporal's list all the same: to look
+    # the title up would take the database, and words may be sent while that is away.
     return ThreadStart(title=clip(message.text, PREVIEW_CHARS))
 
 

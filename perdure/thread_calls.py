@@ -60,9 +60,8 @@ class ThreadCalls:
         self._patience = patience
 
     async def start(self, thread_id: str, start: ThreadStart) -> None:
-        """Start the workflow if none runs, its title in the memo. Safe to repeat."""
-        options = {"memo": {"title": start.title}} if start.title else {}
-        await self._try(thread_id, lambda left: self._start(thread_id, start, rpc_timeout=left, **options))
+        """Start the workflow if none runs. Safe to repeat."""
+        await self._try(thread_id, lambda left: self._start(thread_id, start, rpc_timeout=left))
 
     async def signal_with_start(
         self, thread_id: str, signal: str, content: object, start: ThreadStart | None = None
@@ -92,6 +91,7 @@ class ThreadCalls:
                 task_queue=self._task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 task_timeout=WORKFLOW_TASK_TIMEOUT,
+                memo=_memo(start),
             )
             try:
                 result: Result = await self._temporal.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]  # the SDK's `args` has no type
@@ -167,6 +167,7 @@ class ThreadCalls:
             task_queue=self._task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             task_timeout=WORKFLOW_TASK_TIMEOUT,
+            memo=_memo(start),
             **options,
         )
 
@@ -217,6 +218,11 @@ class ThreadCalls:
             return UsageError(f"Temporal refused the request: {error}")
         address = self._temporal.service_client.config.target_host
         return Unreachable(f"Temporal at {address} cannot be used now ({error}). What was sent may be sent again.")
+
+
+def _memo(start: ThreadStart) -> dict[str, Any] | None:
+    """The title of a run in Temporal's list: it is written once, into the run's first event."""
+    return {"title": start.title} if start.title else None
 
 
 def _is_passing(error: Exception) -> bool:

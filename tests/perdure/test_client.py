@@ -311,6 +311,24 @@ async def test_start_is_idempotent_and_makes_ids(stack: Stack) -> None:
     assert (await stack.store.get_thread("mine")).tenant == "acme"
 
 
+async def test_every_way_to_begin_a_thread_names_its_run(stack: Stack) -> None:
+    """The memo holds the title that was given, or else the first words; large words name the stored thread as well."""
+    client = stack.client
+    begun = {
+        await client.start(title="Paris"): "Paris",
+        "named-by-send": "hi",
+        "named-by-post": "hello there",
+        "named-by-large": "y" * 79 + "…",
+    }
+    await client.send("named-by-send", "hi")
+    await client.send("named-by-send", "later words")
+    await client.post("named-by-post", "hello\nthere")
+    await client.send("named-by-large", "y" * 300_000)
+    for thread_id, title in begun.items():
+        assert await (await stack.handle(thread_id).describe()).memo() == {"title": title}
+    assert (await stack.store.get_thread("named-by-large")).title == "y" * 79 + "…"
+
+
 class Unloaded(ThreadCalls):
     """Calls to a thread whose worker cannot reach the database: it answers, and does not know its agent."""
 
@@ -432,6 +450,7 @@ async def test_a_thread_asleep_behind_an_open_call_is_interrupted(start_stack: S
     stack = await asleep_behind_a_call(start_stack, thread)
     waiting = asyncio.create_task(stack.client.wait_settled(thread))
     await stack.client.interrupt(thread, "enough")
+    assert await (await stack.handle(thread).describe()).memo() == {"title": "hi"}
     answer = await asyncio.wait_for(waiting, 20)
     assert (answer.status.reason, answer.status.detail) == ("cancelled", "enough")
 
