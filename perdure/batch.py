@@ -26,7 +26,10 @@ class AppendMessage(Wire):
 
 
 class AppendParts(Wire):
-    """Parts whose content is in the batch, placed from position `start`, the end of the message. Calls are open."""
+    """Parts whose content is in the batch, placed from position `start`, the end of the message.
+
+    Their calls are open; one with an `error` has that for its staged result.
+    """
 
     kind: Literal["append_parts"] = "append_parts"
     message_id: str
@@ -39,7 +42,8 @@ class CommitStep(Wire):
 
     `sealed` closes a step that is still streaming: its later writes are refused, and of what streamed the text and
     finished reasoning before it stay, calls and a trailing thought do not. `trim_reasoning` drops trailing reasoning
-    of a finished step. `discard` drops the whole of it. A step that never began commits nothing.
+    of a finished step. `discard` drops the whole of it. A step that never began commits nothing. `usage` is added to
+    the thread's: with the step and not with the end of the turn, which may be another owner's to write.
     """
 
     kind: Literal["commit_step"] = "commit_step"
@@ -50,6 +54,7 @@ class CommitStep(Wire):
     sealed: bool = False
     trim_reasoning: bool = False
     discard: bool = False
+    usage: Usage = Usage()
 
 
 class StageResult(Wire):
@@ -79,7 +84,6 @@ class SetStatus(Wire):
     kind: Literal["set_status"] = "set_status"
     message_id: str
     status: Status
-    usage: Usage | None = None
 
 
 class TrackSubscription(Wire):

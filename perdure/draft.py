@@ -20,7 +20,7 @@ from perdure.codec import Text, clip
 from perdure.contract import CompleteResult
 from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, SpawnPoint, phase_of
 from perdure.inputs import AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
-from perdure.messages import EventPart, Message, Part, Role, Status, TextPart, Usage
+from perdure.messages import EventPart, Message, Part, Role, Status, TextPart
 from perdure.ports import Subscription
 from perdure.turn import (
     commit_results,
@@ -207,7 +207,7 @@ class Draft:
         else:
             outline = turn.outline
             count = outline.parts - (outline.trailing_reasoning if trim else 0)
-            self._append(commit_step(turn).with_(trim_reasoning=trim))
+            self._append(commit_step(turn).with_(trim_reasoning=trim, usage=outline.usage))
         calls = live_calls(self.state.thread_id, turn, outline)
         self._change(
             open=turn.with_(
@@ -216,7 +216,6 @@ class Draft:
                 parts=turn.parts + count,
                 spawn_parts=turn.parts + (outline.first_call if calls else count),
                 calls=calls,
-                usage=turn.usage + outline.usage,
             ),
             usage=self.state.usage + outline.usage,
         )
@@ -272,8 +271,7 @@ class Draft:
         turn = self._open_turn()
         if status.detail is not None:
             status = status.with_(detail=clip(status.detail, DETAIL_CHARS))
-        usage = turn.usage if turn.usage != Usage() else None
-        self._append(SetStatus(message_id=turn.message_id, status=status, usage=usage))
+        self._append(SetStatus(message_id=turn.message_id, status=status))
         self._change(open=None, last=status)
 
     # -- calls -------------------------------------------------------------------------------------------------

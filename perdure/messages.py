@@ -70,6 +70,13 @@ class ToolCallPart(PartBase):
     error: Text | None = None
     provider: ProviderData | None = None
 
+    @property
+    def refusal(self) -> "ToolResultPart | None":
+        """The answer to a call that must not be executed."""
+        if self.error is None:
+            return None
+        return ToolResultPart(call_id=self.call_id, outcome="error", content=self.error, step=self.step)
+
 
 class ToolResultPart(PartBase):
     """The one answer to a call. `content` is what the model reads, clipped when `blob` holds the whole of it."""

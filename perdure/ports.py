@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 from perdure.batch import SyncBatch, SyncReport
 from perdure.codec import Text, Wire
 from perdure.messages import Message, Part, ToolResultPart, Usage
+from perdure.tools import ToolKind
 from perdure.turn_buffer import Chunk
 
 ThreadKind = Literal["root", "child", "event"]
@@ -65,7 +66,9 @@ class Path(Wire):
 class OpenCall(Wire):
     """A durable tool call without a committed result. `started` counts how often its execution began.
 
-    `index` is its place among the calls of its step, `position` that of its part in the message.
+    `index` is its place among the calls of its step, `position` that of its part in the message. A call that must not
+    be executed has its result from the start. `kind`, `passive` and `timeout_s` are those of the agent's tool: stores
+    do not know them, `load` adds them.
     """
 
     call_id: str
@@ -78,6 +81,9 @@ class OpenCall(Wire):
     arguments: Text = "{}"
     started: int = 0
     result: ToolResultPart | None = None
+    kind: ToolKind = "function"
+    passive: bool = False
+    timeout_s: float = 600.0
 
 
 class Subscription(Wire):

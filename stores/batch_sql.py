@@ -22,7 +22,7 @@ from perdure.batch import (
 )
 from perdure.codec import dumps
 from perdure.errors import StoreError
-from perdure.messages import Part, ToolCallPart, Usage
+from perdure.messages import Part, ToolCallPart
 from stores.rows import encoded
 
 CoalescedSteps = dict[tuple[int, int], tuple[Part, ...]]
@@ -71,16 +71,22 @@ def operations(batch: SyncBatch, coalesced: CoalescedSteps) -> list[dict[str, An
 
 
 def calls(parts: Sequence[Part], at_step: tuple[int, int] | None = None) -> list[dict[str, Any]]:
-    """The calls among parts that are to be opened: offset, and index among the calls.
+    """The calls among parts: offset, index among the calls, and the result of those that were refused.
 
     Without `at_step`, (turn, step), the turn is that of the message and the step that of the part.
     """
     turn, step = at_step or (None, None)
     found = [(at, part) for at, part in enumerate(parts) if isinstance(part, ToolCallPart)]
     return [
-        {"call_id": part.call_id, "at": at, "turn": turn, "step": part.step if step is None else step, "index": index}
+        {
+            "call_id": part.call_id,
+            "at": at,
+            "turn": turn,
+            "step": part.step if step is None else step,
+            "index": index,
+            "result": encoded(part.refusal),
+        }
         for index, (at, part) in enumerate(found)
-        if part.error is None
     ]
 
 
@@ -160,20 +166,19 @@ def _commit_step(operation: CommitStep, parts: tuple[Part, ...] | None) -> dict[
         "step": operation.step,
         "discard": operation.discard,
         "trim_reasoning": operation.trim_reasoning,
+        "requests": operation.usage.requests,
+        "input_tokens": operation.usage.input_tokens,
+        "output_tokens": operation.usage.output_tokens,
+        "cached_tokens": operation.usage.cached_tokens,
     }
     return fields if parts is None else {**fields, "parts": [dumps(part) for part in parts]}
 
 
 def _set_status(operation: SetStatus) -> dict[str, Any]:
-    usage = operation.usage or Usage()
     return {
         "kind": operation.kind,
         "message_id": operation.message_id,
         "state": operation.status.state,
         "reason": operation.status.reason,
         "detail": encoded(operation.status.detail),
-        "requests": usage.requests,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cached_tokens": usage.cached_tokens,
     }

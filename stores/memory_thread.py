@@ -101,7 +101,7 @@ class MemoryThread:
                 self._append_message(operation.message, operation.digest)
             case AppendParts():
                 self._add_parts(operation.message_id, operation.start, operation.parts)
-                self._open_calls(operation.message_id, operation.parts)
+                self._open_calls(operation.message_id, operation.start, operation.parts)
             case CommitStep():
                 self._commit_step(operation)
             case StageResult(result=result):
@@ -136,20 +136,24 @@ class MemoryThread:
         numbered = tuple((self.next_seq(), kept(part)) for part in parts)
         self.messages[message_id] = replace(stored, parts=stored.parts + numbered)
 
-    def _open_calls(self, message_id: str, parts: tuple[Part, ...], at_step: tuple[int, int] | None = None) -> None:
+    def _open_calls(
+        self, message_id: str, start: int, parts: tuple[Part, ...], at_step: tuple[int, int] | None = None
+    ) -> None:
         turn, step = at_step or (self.messages[message_id].message.turn, None)
-        for index, call in enumerate(part for part in parts if isinstance(part, ToolCallPart)):
-            if call.error is None:
-                opened = OpenCall(
-                    call_id=call.call_id,
-                    message_id=message_id,
-                    turn=turn,
-                    step=call.step if step is None else step,
-                    index=index,
-                    tool=call.tool,
-                    arguments=call.arguments,
-                )
-                self.calls[call.call_id] = (0, opened)
+        calls = [(position, part) for position, part in enumerate(parts, start) if isinstance(part, ToolCallPart)]
+        for index, (position, call) in enumerate(calls):
+            opened = OpenCall(
+                call_id=call.call_id,
+                message_id=message_id,
+                turn=turn,
+                step=call.step if step is None else step,
+                index=index,
+                position=position,
+                tool=call.tool,
+                arguments=call.arguments,
+                result=call.refusal,
+            )
+            self.calls[call.call_id] = (self.next_seq() if opened.result else 0, opened)
 
     def _commit_step(self, operation: CommitStep) -> None:
         at = (operation.turn, operation.step)
@@ -162,9 +166,10 @@ class MemoryThread:
             elif operation.trim_reasoning:
                 parts = trim_reasoning(parts)
         self._add_parts(operation.message_id, operation.start, parts)
-        self._open_calls(operation.message_id, parts, at)
+        self._open_calls(operation.message_id, operation.start, parts, at)
         self.steps = {other: step for other, step in self.steps.items() if other > at}
         self.done = max(self.done, at)
+        self.record = self.record.with_(usage=self.record.usage + operation.usage)
 
     def _commit_results(self, operation: CommitResults) -> None:
         made = {result.call_id: result for result in operation.results}
@@ -184,8 +189,6 @@ class MemoryThread:
         if stored.message.status.state in ("running", "requires_action"):
             message = stored.message.with_(status=kept(operation.status))
             self.messages[operation.message_id] = replace(stored, message=message, changed=self.next_seq())
-            if operation.usage:
-                self.record = self.record.with_(usage=self.record.usage + operation.usage)
 
     # -- calls -------------------------------------------------------------------------------------------------
 

@@ -116,6 +116,7 @@ def to_call(row: Columns) -> OpenCall:
         turn=row["turn"],
         step=row["step"],
         index=row["index"],
+        position=row["position"],
         tool=part.tool,
         arguments=part.arguments,
         started=row["started"],

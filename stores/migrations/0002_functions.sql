@@ -44,15 +44,26 @@ begin
     return t;
 end $$;
 
--- `at` is the offset of the call's part from p_start; calls whose part was not kept are not opened.
-create function perdure.open_calls(p_thread bigint, p_message_id text, p_start int, p_kept int, p_calls jsonb)
-returns void language sql as $$
-    insert into perdure.calls (thread, call_id, message_id, position, turn, step, index)
-    select p_thread, c.call_id, p_message_id, p_start + c.at,
-           coalesce(c.turn, (select turn from perdure.messages where id = p_message_id)), c.step, c.index
-    from jsonb_to_recordset(p_calls) as c(call_id text, at int, turn int, step int, index int)
-    where c.at < p_kept;
-$$;
+-- `at` is the offset of the call's part from p_start; calls whose part was not kept are not opened. Those that were
+-- refused come with their result, which is a change for readers like any other result.
+create function perdure.open_calls(t perdure.threads, p_message_id text, p_start int, p_kept int, p_calls jsonb)
+returns perdure.threads language plpgsql as $$
+declare
+    v_turn int := (select turn from perdure.messages where id = p_message_id);
+    v_refused int;
+begin
+    with opened as (
+        insert into perdure.calls (thread, call_id, message_id, position, turn, step, index, result, seq)
+        select t.thread, c.call_id, p_message_id, p_start + c.at, coalesce(c.turn, v_turn), c.step, c.index, c.result,
+               case when c.result is null then 0 else t.seq + count(c.result) over (order by c.at) end
+        from jsonb_to_recordset(p_calls) as c(call_id text, at int, turn int, step int, index int, result text)
+        where c.at < p_kept
+        returning result
+    )
+    select count(result) into v_refused from opened;
+    t.seq := t.seq + v_refused;
+    return t;
+end $$;
 
 -- Batches: each operation takes the thread's row and hands it on changed; it is written once, at the end.
 
@@ -81,8 +92,9 @@ declare
     v_bodies text[] := array(select jsonb_array_elements_text(op -> 'parts'));
 begin
     t := perdure.add_parts(t, op ->> 'message_id', (op ->> 'start')::int, v_bodies);
-    perform perdure.open_calls(
-        t.thread, op ->> 'message_id', (op ->> 'start')::int, cardinality(v_bodies), op -> 'calls');
+    if op -> 'calls' <> '[]' then
+        t := perdure.open_calls(t, op ->> 'message_id', (op ->> 'start')::int, cardinality(v_bodies), op -> 'calls');
+    end if;
     return t;
 end $$;
 
@@ -105,9 +117,12 @@ begin
     end if;
     t := perdure.add_parts(t, op ->> 'message_id', (op ->> 'start')::int, v_bodies);
     if not op ? 'parts' and s.calls <> '[]' then
-        perform perdure.open_calls(
-            t.thread, op ->> 'message_id', (op ->> 'start')::int, cardinality(v_bodies), s.calls);
+        t := perdure.open_calls(t, op ->> 'message_id', (op ->> 'start')::int, cardinality(v_bodies), s.calls);
     end if;
+    t.requests := t.requests + (op ->> 'requests')::bigint;
+    t.input_tokens := t.input_tokens + (op ->> 'input_tokens')::bigint;
+    t.output_tokens := t.output_tokens + (op ->> 'output_tokens')::bigint;
+    t.cached_tokens := t.cached_tokens + (op ->> 'cached_tokens')::bigint;
     -- Whatever is left of earlier steps can no longer be committed either.
     delete from perdure.steps where thread = t.thread and (turn, step) <= (v_turn, v_step);
     delete from perdure.chunks where thread = t.thread and (turn, step) <= (v_turn, v_step);
@@ -163,10 +178,6 @@ begin
         update perdure.messages
         set state = op ->> 'state', reason = op ->> 'reason', detail = op ->> 'detail', changed = t.seq
         where id = op ->> 'message_id';
-        t.requests := t.requests + (op ->> 'requests')::bigint;
-        t.input_tokens := t.input_tokens + (op ->> 'input_tokens')::bigint;
-        t.output_tokens := t.output_tokens + (op ->> 'output_tokens')::bigint;
-        t.cached_tokens := t.cached_tokens + (op ->> 'cached_tokens')::bigint;
     end if;
     return t;
 end $$;

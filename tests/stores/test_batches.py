@@ -190,16 +190,18 @@ async def test_messages_do_not_hang_on_themselves(store: Store) -> None:
 
 
 async def test_appended_parts_open_their_calls(store: Store) -> None:
-    """A loop without a turn buffer writes the parts itself; calls that must not run are not opened."""
+    """A loop without a turn buffer writes the parts itself; calls that must not run have their answer."""
     await started(store)
     broken = call("c2").with_(error="not JSON")
     parts = (text("let me see"), call("c1", arguments='{"q":1}'), broken, call("c3"))
     await write(store, 2, AppendParts(message_id="a", start=0, parts=parts))
     tail = await store.load_tail("t")
-    assert [(item.call_id, item.index, item.turn, item.step) for item in tail.calls] == [
-        ("c1", 0, 1, 0),
-        ("c3", 2, 1, 0),
+    assert [(item.call_id, item.index, item.position, item.turn, item.step) for item in tail.calls] == [
+        ("c1", 0, 1, 1, 0),
+        ("c2", 1, 2, 1, 0),
+        ("c3", 2, 3, 1, 0),
     ]
+    assert [item.result for item in tail.calls] == [None, broken.refusal, None]
     assert tail.calls[0].arguments == '{"q":1}'
 
 
@@ -207,22 +209,32 @@ async def test_the_first_settled_status_stays(store: Store) -> None:
     """B21: stop and finish race; whichever is written first is what everybody reads ever after."""
     await started(store)
     cancelled = Status(state="incomplete", reason="cancelled", detail="stopped \x00\ud800")
-    await write(store, 2, SetStatus(message_id="a", status=cancelled, usage=Usage(requests=1, input_tokens=7)))
-    await write(store, 3, SetStatus(message_id="a", status=Status(), usage=Usage(requests=1)))
+    await write(store, 2, SetStatus(message_id="a", status=cancelled))
+    await write(store, 3, SetStatus(message_id="a", status=Status()))
     tail = await store.load_tail("t")
     assert tail.message is not None
     assert tail.message.status == cancelled
-    assert tail.thread.usage == Usage(requests=1, input_tokens=7)
 
 
 async def test_a_running_message_may_wait_and_go_on(store: Store) -> None:
-    """`requires_action` is not settled; usage of several statuses adds up."""
+    """`requires_action` is not settled."""
     await started(store)
     waiting = Status(state="requires_action", detail="approve")
     for number, status in ((2, waiting), (3, RUNNING), (4, Status())):
-        await write(store, number, SetStatus(message_id="a", status=status, usage=Usage(output_tokens=2)))
-    thread = await store.get_thread("t")
-    assert thread.usage == Usage(output_tokens=6)
+        await write(store, number, SetStatus(message_id="a", status=status))
+        tail = await store.load_tail("t")
+        assert tail.message is not None
+        assert tail.message.status == status
+
+
+async def test_usage_is_counted_with_each_step(store: Store) -> None:
+    """What a turn has used is in the thread before the turn ends; a repeated batch is not counted again."""
+    await started(store)
+    for number, step in ((2, 0), (3, 1), (3, 1)):
+        used = Usage(requests=1, input_tokens=7, output_tokens=2, cached_tokens=3)
+        await write(store, number, commit("a", step=step).with_(usage=used))
+    usage = (await store.get_thread("t")).usage
+    assert usage == Usage(requests=2, input_tokens=14, output_tokens=4, cached_tokens=6)
 
 
 async def test_a_user_message_is_settled_from_the_start(store: Store) -> None:

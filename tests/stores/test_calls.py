@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from perdure.batch import CommitResults, StageResult
+from perdure.batch import AppendParts, CommitResults, StageResult
 from perdure.errors import StoreError
 from perdure.messages import ToolResultPart
-from perdure.ports import Store
-from tests.stores.builders import THREAD, result, with_calls, write
+from perdure.ports import StepOutcome, Store
+from tests.stores.builders import THREAD, call, commit, result, started, text, with_calls, write
 
 
 def interrupted(call_id: str) -> ToolResultPart:
@@ -105,3 +105,38 @@ async def test_results_of_calls_that_were_never_open(store: Store) -> None:
     refused = ToolResultPart(call_id="broken", outcome="error", content="unknown tool")
     await write(store, 3, CommitResults(message_id="a", start=1, call_ids=("broken", "c1"), results=(refused,)))
     assert await results(store) == [("broken", "unknown tool"), ("c1", "found")]
+
+
+async def test_a_refused_call_is_open_with_its_answer(store: Store) -> None:
+    """A new owner of the thread finds the whole group with places and answers, and readers are told of it."""
+    await started(store)
+    parts = (text("So:"), call("c1"), call("c2").with_(error="There is no such tool."))
+    await store.finish_step(THREAD, 1, 0, 1, parts, StepOutcome(finish="tool_calls"), [])
+    seen = (await store.get_thread(THREAD)).seq
+    await write(store, 2, commit("a"))
+    refusal = ToolResultPart(call_id="c2", outcome="error", content="There is no such tool.")
+    calls = (await store.load_tail(THREAD)).calls
+    assert [(one.call_id, one.index, one.position, one.result) for one in calls] == [
+        ("c1", 0, 1, None),
+        ("c2", 1, 2, refusal),
+    ]
+    told = await store.read_changes(THREAD, seen)
+    assert [change.call for change in told if change.call] == [calls[1]]
+    assert [change.seq for change in told] == list(range(seen + 1, (await store.get_thread(THREAD)).seq + 1))
+    await store.stage_result(THREAD, result("c1"))
+    await write(store, 3, CommitResults(message_id="a", start=3, call_ids=("c1", "c2"), results=(refusal,)))
+    assert await results(store) == [("c1", "found"), ("c2", "There is no such tool.")]
+    assert (await store.load_tail(THREAD)).calls == ()
+
+
+async def test_a_refused_call_of_appended_parts_is_open_with_its_answer(store: Store) -> None:
+    """As those of a committed step, each with the step of its part."""
+    await started(store)
+    parts = tuple(part.with_(step=3) for part in (call("c1").with_(error="no"), call("c2"), call("c3").with_(error="")))
+    await write(store, 2, AppendParts(message_id="a", start=0, parts=parts))
+    calls = (await store.load_tail(THREAD)).calls
+    assert [(one.position, one.step, one.result and (one.result.content, one.result.step)) for one in calls] == [
+        (0, 3, ("no", 3)),
+        (1, 3, None),
+        (2, 3, ("", 3)),
+    ]

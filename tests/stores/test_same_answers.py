@@ -76,6 +76,7 @@ class Writer:
                     sealed=pick.random() < 0.2,
                     trim_reasoning=pick.random() < 0.3,
                     discard=pick.random() < 0.2,
+                    usage=Usage(requests=1, output_tokens=pick.randint(0, 2)),
                 ),
                 lambda: StageResult(result=self._result()),
                 lambda: CommitResults(
@@ -84,7 +85,7 @@ class Writer:
                     call_ids=tuple(dict.fromkeys(self._call_id() for _ in range(2))),
                     results=tuple(self._result() for _ in range(pick.randint(0, 3))),
                 ),
-                lambda: SetStatus(message_id=message_id, status=self._status(), usage=Usage(requests=1)),
+                lambda: SetStatus(message_id=message_id, status=self._status()),
                 lambda: TrackSubscription(call_id=self._call_id(), tool="feed"),
                 lambda: RemoveSubscription(call_id=self._call_id()),
             ]

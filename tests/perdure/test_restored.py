@@ -1,0 +1,108 @@
+"""What a new owner of a thread makes of a turn that the one before left open."""
+
+from perdure import ids
+from perdure.batch import Operation, SyncBatch
+from perdure.contract import CallOutline, CompleteResult
+from perdure.history import HistoryManager
+from perdure.history_state import SpawnPoint
+from perdure.inputs import ToolResult, UserMessage
+from perdure.messages import TextPart, ToolCallPart, ToolResultPart, Usage
+from perdure.ports import StepOutcome, ThreadRecord
+from stores.memory import MemoryStore
+
+THREAD = "t"
+CALLS = tuple(ids.call_id(THREAD, 1, 0, index) for index in range(2))
+USAGE = Usage(requests=1, input_tokens=10, output_tokens=5)
+
+
+async def sync(store: MemoryStore, history: HistoryManager) -> tuple[Operation, ...]:
+    """Write what is pending; returns it."""
+    batch: SyncBatch | None = history.take_pending("run")
+    assert batch is not None
+    history.synced(await store.append_messages(batch))
+    return batch.operations
+
+
+async def with_open_calls(error: str | None = None) -> tuple[MemoryStore, HistoryManager]:
+    """A thread whose step said something and made two calls, the second of which may have been refused."""
+    store = MemoryStore()
+    await store.create_thread(ThreadRecord(thread_id=THREAD, agent="a"))
+    history = HistoryManager.from_tail(await store.load_tail(THREAD))
+    history.handle_content(UserMessage(id="m", text="hi"))
+    await sync(store, history)
+    turn, step = history.begin_step()
+    calls = (ToolCallPart(call_id=CALLS[0], tool="ask"), ToolCallPart(call_id=CALLS[1], tool="no", error=error))
+    parts = (TextPart(text="So:"), *calls)
+    await store.finish_step(THREAD, turn, step, 1, parts, StepOutcome(finish="tool_calls", usage=USAGE), [])
+    outlines = (CallOutline(index=0, tool="ask"), CallOutline(index=1, tool="no", error=error))
+    history.handle_step(CompleteResult(parts=3, first_call=1, calls=outlines, usage=USAGE))
+    history.flush_turn()
+    await sync(store, history)
+    return store, history
+
+
+async def results(store: MemoryStore) -> list[tuple[str, str]]:
+    """The committed results."""
+    path = await store.load_history_with_ancestors(THREAD)
+    return [(part.call_id, part.content) for part in path.messages[-1].parts if isinstance(part, ToolResultPart)]
+
+
+async def test_every_call_gets_one_result_whoever_owns_the_thread() -> None:
+    """A call that was refused is answered with the others: by the owner that saw it, and by the next one."""
+    for changes_hands in (False, True):
+        store, history = await with_open_calls(error="There is no tool 'no'.")
+        if changes_hands:
+            history = HistoryManager.from_tail(await store.load_tail(THREAD))
+        assert history.handle_content(ToolResult(call_id=CALLS[0], content="yes")) == "settled"
+        await sync(store, history)
+        assert await results(store) == [(CALLS[0], "yes"), (CALLS[1], "There is no tool 'no'.")]
+        assert history.phase == "boundary"
+
+
+async def test_a_step_whose_calls_were_all_refused_goes_on() -> None:
+    """Nobody waits for a result that nobody makes."""
+    store, _ = await with_open_calls(error="no")
+    await store.stage_result(THREAD, ToolResultPart(call_id=CALLS[0], content="yes"))
+    history = HistoryManager.from_tail(await store.load_tail(THREAD))
+    await sync(store, history)
+    assert await results(store) == [(CALLS[0], "yes"), (CALLS[1], "no")]
+
+
+async def test_the_spawn_point_is_before_the_calls() -> None:
+    """A child inherits what was said before them, as it would from the owner before."""
+    store, history = await with_open_calls(error="no")
+    assert history.safe_spawn_point().parts == 1
+    restored = HistoryManager.from_tail(await store.load_tail(THREAD))
+    assert restored.safe_spawn_point() == history.safe_spawn_point()
+    assert restored.safe_spawn_point() == SpawnPoint(message_id=ids.turn_message_id(THREAD, 1), parts=1)
+
+
+async def test_what_a_turn_has_used_is_counted_once_by_two_owners() -> None:
+    """The first step's tokens are in the thread's total although another owner ends the turn."""
+    store, _ = await with_open_calls()
+    history = HistoryManager.from_tail(await store.load_tail(THREAD))
+    assert history.state.usage == USAGE
+    for call_id in CALLS:
+        history.handle_content(ToolResult(call_id=call_id, content="yes"))
+    await sync(store, history)
+    turn, step = history.begin_step()
+    await store.finish_step(THREAD, turn, step, 1, (TextPart(text="Done."),), StepOutcome(usage=USAGE), [])
+    history.handle_step(CompleteResult(parts=1, usage=USAGE))
+    history.flush_turn()
+    await sync(store, history)
+    assert history.open_turn is None
+    assert history.state.usage == USAGE + USAGE
+    assert (await store.get_thread(THREAD)).usage == USAGE + USAGE
+
+
+async def test_calls_keep_what_is_needed_to_run_them() -> None:
+    """What `load` says of a call's tool goes into its outline."""
+    store, _ = await with_open_calls()
+    tail = await store.load_tail(THREAD)
+    known = tuple(call.with_(kind="client", passive=True, timeout_s=3600.0) for call in tail.calls)
+    history = HistoryManager.from_tail(tail.with_(calls=known))
+    assert history.open_turn is not None
+    assert [call.outline for call in history.open_turn.calls] == [
+        CallOutline(index=0, tool="ask", preview="{}", kind="client", passive=True, timeout_s=3600.0),
+        CallOutline(index=1, tool="no", preview="{}", kind="client", passive=True, timeout_s=3600.0),
+    ]
