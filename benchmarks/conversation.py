@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import Self
 
-from benchmarks.agents import QUESTION
+from benchmarks.agents import ANSWER, QUESTION
 from perdure.client import PerdureClient
 from perdure.inputs import Mode
 from perdure.messages import Message
-from perdure.watch import View, WatchEvent, is_settled
+from perdure.watch import View, WatchEvent, answer_text, is_settled
 
 PATIENCE_S = 60
 
@@ -43,7 +43,12 @@ class Conversation:
         """Post words and wait for the settled answer; returns the seconds between."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        await self.settled(await self.post(text))
+        message_id = await self.post(text)
+        await self.until(
+            lambda view: view.head is not None and view.head.parent_id == message_id and is_settled(view.head)
+        )
+        if self.view.head is None or answer_text(self.view.head) != ANSWER:
+            raise RuntimeError(f"{self.thread_id} was not answered as scripted but with {self.view.head}")
         return clock() - began
 
     async def settled(self, message_id: str) -> Message:
