@@ -123,14 +123,15 @@ class PerdureClient:
         Safe to repeat: a thread that exists stays as it is.
 
         Raises:
-            UsageError: if no worker knows the agent, or the thread exists with another agent or tenant.
+            UsageError: if no worker knows the agent, one of these is above 200 characters, or the thread has others.
             Unreachable: if Temporal or the workers did not answer in time.
         """
         thread_id = _checked(thread_id or uuid.uuid4().hex)
+        start = ThreadStart.read({"agent": agent, "tenant": tenant, "title": title})
         try:
             thread = await self.store.get_thread(thread_id)
         except ThreadNotFound:
-            await self._begin(thread_id, ThreadStart(agent=agent, tenant=tenant, title=title))
+            await self._begin(thread_id, start)
             return thread_id
         if (agent or thread.agent, tenant) != (thread.agent, thread.tenant):
             raise UsageError(

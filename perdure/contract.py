@@ -4,9 +4,12 @@ Histories hold these names and shapes, so they only ever gain optional fields. P
 previews; words are in the store.
 """
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from perdure.codec import Text, Wire
+from pydantic import ConfigDict, Field, ValidationError
+
+from perdure.codec import Text, Wire, clip
+from perdure.errors import UsageError
 from perdure.messages import Status, Usage
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
 from perdure.ports import Tail, ThreadKind
@@ -15,21 +18,58 @@ from perdure.tools import ToolKind
 WORKFLOW_TYPE = "ThreadWorkflow"
 DEFAULT_TASK_QUEUE = "perdure"
 PREVIEW_CHARS = 80
+NAME_CHARS = 200
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARS, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""What threads are found by. Temporal's visibility store holds at most 255 characters of it."""
 
 LOAD, SYNC, COMPLETE, DISPATCH = "load", "sync", "complete", "dispatch"
 
 
 class ThreadStart(Wire):
-    """How a thread begins; all of it may be left out. It counts only for a thread that is not stored yet."""
+    """How a thread begins; all of it may be left out. It counts only for a thread that is not stored yet.
 
-    agent: str | None = None
-    tenant: str = "default"
-    title: Text | None = None
+    People type it, so unknown fields are refused: a misspelt `agent` is not to become the default one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    agent: Name | None = None
+    tenant: Name = "default"
+    title: Annotated[Text, Field(max_length=NAME_CHARS)] | None = None
     kind: ThreadKind = "root"
-    parent_thread_id: str | None = None
-    root_thread_id: str | None = None
-    spawn_message_id: str | None = None
+    parent_thread_id: Name | None = None
+    root_thread_id: Name | None = None
+    spawn_message_id: Name | None = None
     spawn_parts: int | None = None
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """A start out of what somebody gave: an object, or nothing.
+
+        Raises:
+            UsageError: with a sentence that names each field that is wrong.
+        """
+        try:
+            return cls.model_validate({} if value is None else value)
+        except ValidationError as error:
+            reasons = "; ".join(_reason(item["type"], item["msg"], item["loc"]) for item in error.errors())
+            raise UsageError(f"The thread cannot start like this: {clip(reasons, 400)}.") from error
+
+
+def _reason(type: str, message: str, place: tuple[int | str, ...]) -> str:
+    field = clip(".".join(map(str, place)), PREVIEW_CHARS)
+    match type:
+        case "extra_forbidden":
+            return f"there is no field `{field}` (there are {', '.join(ThreadStart.model_fields)})"
+        case "model_type" | "model_attributes_type":
+            return 'give an object such as {"agent": "NAME"}, or nothing'
+        case "too_long":
+            return f"`{field}` must be at most {NAME_CHARS} characters"
+        case "string_too_long" | "string_too_short" | "string_pattern_mismatch":
+            return f"`{field}` must be 1 to {NAME_CHARS} characters without control characters"
+        case _:
+            return f"`{field}`: {message.removeprefix('Value error, ')}"
 
 
 class LoadRequest(Wire):

@@ -18,6 +18,7 @@ from temporalio.client import (
     OutboundInterceptor,
     StartWorkflowUpdateWithStartInput,
     WorkflowExecutionStatus,
+    WorkflowFailureError,
     WorkflowUpdateHandle,
 )
 from temporalio.service import RPCError, RPCStatusCode
@@ -26,7 +27,7 @@ from perdure import ids
 from perdure.agent import Agent, Limits
 from perdure.client import PerdureClient
 from perdure.connection import connect_temporal
-from perdure.contract import ThreadStart, ThreadStatus
+from perdure.contract import WORKFLOW_TYPE, ThreadStart, ThreadStatus
 from perdure.dev.temporal_server import TemporalServer
 from perdure.errors import ConfigurationError, StoreUnavailable, ThreadNotFound, TurnFailed, Unreachable, UsageError
 from perdure.inputs import Accepted
@@ -354,6 +355,27 @@ async def test_an_unknown_agent_is_said_and_leaves_no_thread(stack: Stack, threa
         await stack.client.start(thread, agent="typo")
     with pytest.raises(ThreadNotFound):
         await stack.store.get_thread(thread)
+
+
+@pytest.mark.parametrize("wrong", [{"tenant": "x" * 300}, {"agent": "a\nb"}, {"title": "x" * 201}])
+async def test_a_start_that_cannot_be_is_refused_before_anything_starts(
+    stack: Stack, thread: str, wrong: dict[str, Any]
+) -> None:
+    """A name that Temporal's list cannot hold is refused with the field's name."""
+    with pytest.raises(UsageError, match=f"`{next(iter(wrong))}` must be .*200 characters"):
+        await stack.client.start(thread, **wrong)
+    with pytest.raises(RPCError):
+        await stack.handle(thread).describe()
+
+
+async def test_a_misspelt_field_of_a_start_fails_the_thread_with_its_name(stack: Stack, thread: str) -> None:
+    """Someone who types `agnet` does not get the default agent."""
+    handle = await stack.temporal.start_workflow(
+        WORKFLOW_TYPE, {"agnet": "echo"}, id=ids.workflow_id(thread), task_queue=stack.settings.task_queue
+    )
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    assert "agnet" in str(raised.value.__cause__)
 
 
 async def test_a_thread_keeps_its_agent_and_tenant(stack: Stack, thread: str) -> None:

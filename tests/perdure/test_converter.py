@@ -106,9 +106,9 @@ def test_what_json_cannot_hold_is_not_sent(value: object) -> None:
 
 
 def test_an_unknown_field_is_handed_on() -> None:
-    """A start input of a newer client passes through an older worker."""
-    started = converter.from_payloads([as_typed('{"agent":"a","budget":5}')], [ThreadStart])[0]
-    assert converter.to_payloads([started])[0].data == b'{"agent":"a","budget":5}'
+    """A result of a newer worker passes through an older one."""
+    result = converter.from_payloads([as_typed('{"parts":1,"budget":5}')], [CompleteResult])[0]
+    assert converter.to_payloads([result])[0].data == b'{"parts":1,"budget":5}'
 
 
 def recorded(exception: BaseException) -> Failure:
