@@ -13,6 +13,8 @@ from perdure.turn_buffer import trim_reasoning
 
 CUT_OFF = "The answer was cut off by the output limit in the middle of this call, so it was not run."
 CUT_OFF_AGAIN = "The answer was cut off by the output limit in the middle of a call, twice in a row."
+TOOL_CHARS = 64
+"""A tool's name has no more; what a model makes up may."""
 _SHORTER = "Make the call shorter, for instance by splitting it up."
 
 
@@ -81,7 +83,7 @@ def _objection(call: ToolCallPart, index: int, agent: Agent, cut: bool, *, is_la
     tool = agent.tools.get(call.tool)
     if tool is None:
         names = ", ".join(agent.tools) or "none"
-        return f"There is no tool {clip(call.tool, 64)!r}. The tools are: {names}."
+        return f"There is no tool {clip(call.tool, TOOL_CHARS)!r}. The tools are: {names}."
     if index >= agent.limits.parallel_calls:
         return f"At most {agent.limits.parallel_calls} calls are run at once; make this one again later."
     try:
@@ -116,16 +118,18 @@ def _cut_before(path: Path) -> bool:
 
 def _call_outline(index: int, call: ToolCallPart, agent: Agent) -> CallOutline:
     tool = agent.tools.get(call.tool)
-    outlined = CallOutline(index=index, tool=clip(call.tool, 64), preview=_preview(call), error=call.error)
+    outlined = CallOutline(
+        index=index, tool=clip(call.tool, TOOL_CHARS), preview=preview(call.arguments), error=call.error
+    )
     if tool is None:
         return outlined
     return outlined.with_(kind=tool.kind, passive=tool.passive, timeout_s=tool.timeout.total_seconds())
 
 
-def _preview(call: ToolCallPart) -> str:
-    """The arguments as a person reads them: `city="Paris", days=2`."""
+def preview(text: str) -> str:
+    """The arguments of a call as a person reads them: `city="Paris", days=2`."""
     try:
-        arguments = loads_object(call.arguments)
+        arguments = loads_object(text)
     except ValueError:
-        return clip(call.arguments, PREVIEW_CHARS)
+        return clip(text, PREVIEW_CHARS)
     return clip(", ".join(f"{name}={dumps(value)}" for name, value in arguments.items()), PREVIEW_CHARS)

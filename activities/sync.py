@@ -6,12 +6,15 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.model_calls import TOOL_CHARS, preview
 from perdure.agent import Agent, Agents
 from perdure.batch import SyncBatch, SyncReport
+from perdure.codec import clip
 from perdure.contract import LOAD, SYNC, LoadRequest, LoadResult
 from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotFound, UsageError
+from perdure.messages import ToolResultPart
 from perdure.policy import ErrorType
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import OpenCall, Store, Tail, ThreadRecord
 
 Result = TypeVar("Result")
 
@@ -32,7 +35,8 @@ class SyncActivities:
     async def load(self, request: LoadRequest) -> LoadResult:
         """The thread's tail; the thread is created if it is new.
 
-        No accepted ids are read: the store judges old ones when they come up, and the answer stays small.
+        Temporal refuses answers above 2 MB for ever, so no words are in it; they are in the store. No accepted ids
+        are read either: the store judges old ones when they come up.
         """
         start = request.start
         agent = self._agent(start.agent)
@@ -48,9 +52,10 @@ class SyncActivities:
             spawn_parts=start.spawn_parts,
         )
         stored = await store_call(self._store.create_thread(record))
-        limits = self._agent(stored.agent).limits
+        agent = self._agent(stored.agent)
+        limits = agent.limits
         return LoadResult(
-            tail=await store_call(self._store.load_tail(request.thread_id, processed=0)),
+            tail=_outlined(await store_call(self._store.load_tail(request.thread_id, processed=0)), agent),
             idle_s=limits.idle.total_seconds(),
             history_events=limits.history_events,
             model_timeout_s=limits.model_timeout.total_seconds(),
@@ -67,6 +72,22 @@ class SyncActivities:
     async def sync(self, batch: SyncBatch) -> SyncReport:
         """Apply a batch; idempotent by its number and sync id."""
         return await store_call(self._store.append_messages(batch))
+
+
+def _outlined(tail: Tail, agent: Agent) -> Tail:
+    """The tail without words, its calls with what their tools say of them."""
+    message = tail.message.with_(metadata=None) if tail.message else None
+    return tail.with_(message=message, calls=tuple(_outlined_call(call, agent) for call in tail.calls))
+
+
+def _outlined_call(call: OpenCall, agent: Agent) -> OpenCall:
+    # That there is a result is all that counts: the store has it, and commits it with its group.
+    result = ToolResultPart(call_id=call.call_id, outcome=call.result.outcome) if call.result else None
+    outlined = call.with_(tool=clip(call.tool, TOOL_CHARS), arguments=preview(call.arguments), result=result)
+    tool = agent.tools.get(call.tool)
+    if tool is None:
+        return outlined
+    return outlined.with_(kind=tool.kind, passive=tool.passive, timeout_s=tool.timeout.total_seconds())
 
 
 async def store_call(call: Awaitable[Result]) -> Result:

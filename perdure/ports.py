@@ -68,7 +68,7 @@ class OpenCall(Wire):
 
     `index` is its place among the calls of its step, `position` that of its part in the message. A call that must not
     be executed has its result from the start. `kind`, `passive` and `timeout_s` are those of the agent's tool: stores
-    do not know them, `load` adds them.
+    do not know them. `load` adds them, and leaves of arguments a preview and of a result only that there is one.
     """
 
     call_id: str
