@@ -16,6 +16,9 @@ from perdure.messages import ToolResultPart
 from perdure.policy import ErrorType
 from perdure.ports import OpenCall, Store, Tail, ThreadRecord
 
+MODEL_CHARS = 60
+"""The model's name stands in the summary of every model call."""
+
 Result = TypeVar("Result")
 
 
@@ -52,13 +55,14 @@ class SyncActivities:
             spawn_parts=start.spawn_parts,
         )
         stored = await store_call(self._store.create_thread(record))
-        agent = self._agent(stored.agent)
+        agent = self._serving(stored)
         limits = agent.limits
         return LoadResult(
             tail=_outlined(await store_call(self._store.load_tail(request.thread_id, processed=0)), agent),
             idle_s=limits.idle.total_seconds(),
             history_events=limits.history_events,
             model_timeout_s=limits.model_timeout.total_seconds(),
+            model=clip(agent.model if isinstance(agent.model, str) else agent.model.model_name, MODEL_CHARS),
             search_attributes=self._search_attributes,
         )
 
@@ -67,6 +71,17 @@ class SyncActivities:
             return self._agents[name] if name else self._agents.default
         except UsageError as error:
             raise ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True) from error
+
+    def _serving(self, thread: ThreadRecord) -> Agent:
+        """The agent of a stored thread.
+
+        During a deploy only other workers may know it. The inputs that this run has taken must not end with it, so
+        the load is tried again until one of those takes it.
+        """
+        try:
+            return self._agents[thread.agent]
+        except UsageError as error:
+            raise ApplicationError(f"{error} Start a worker that serves it.", type=ErrorType.USAGE) from error
 
     @activity.defn(name=SYNC)
     async def sync(self, batch: SyncBatch) -> SyncReport:

@@ -86,6 +86,7 @@ class LoadResult(Wire):
     idle_s: float = IDLE_BEFORE_HIBERNATION.total_seconds()
     history_events: int = CONTINUE_AS_NEW_EVENTS
     model_timeout_s: float = 900.0
+    model: Text = ""
     search_attributes: bool = True
 
 

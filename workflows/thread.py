@@ -204,7 +204,7 @@ class ThreadWorkflow:
             heartbeat_timeout=COMPLETE_POLICY.heartbeat,
             retry_policy=COMPLETE_POLICY.retry,
             cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-            summary=f"turn {number} · step {step + 1} · model call",
+            summary=f"turn {number} · step {step + 1} · {self._loaded.model}",
         )
         model_call.add_done_callback(seen)
         while not model_call.done():

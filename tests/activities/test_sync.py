@@ -2,12 +2,15 @@
 
 from datetime import timedelta
 
+import pytest
+from temporalio.exceptions import ApplicationError
+
 from activities.sync import SyncActivities
 from perdure import ids
 from perdure.agent import Agent, Agents
 from perdure.batch import AppendMessage, AppendParts, SyncBatch
 from perdure.codec import dumps
-from perdure.contract import CallOutline, LoadRequest, LoadResult
+from perdure.contract import CallOutline, LoadRequest, LoadResult, ThreadStart
 from perdure.history import HistoryManager
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
@@ -71,3 +74,16 @@ async def test_load_says_how_open_calls_are_run() -> None:
     ]
     assert len(turn.calls[2].outline.tool) == 64
     assert [call.settled for call in turn.calls] == [False, False, True]
+
+
+async def test_a_stored_thread_waits_for_a_worker_that_serves_its_agent() -> None:
+    """In a deploy the thread may meet a worker without its agent: the run that holds its inputs must not end."""
+    store = MemoryStore()
+    await store.create_thread(ThreadRecord(thread_id=THREAD, agent="newer"))
+    activities = SyncActivities(store, Agents([Agent(name="a", model=ScriptedModel(["hi"]))]))
+    with pytest.raises(ApplicationError, match="no agent 'newer'") as failure:
+        await activities.load(LoadRequest(thread_id=THREAD))
+    assert not failure.value.non_retryable
+    with pytest.raises(ApplicationError, match="no agent 'nobody'") as failure:
+        await activities.load(LoadRequest(thread_id="new", start=ThreadStart(agent="nobody")))
+    assert failure.value.non_retryable, "a thread that does not exist yet is refused to whoever asks for it"

@@ -142,8 +142,8 @@ async def test_every_event_of_the_history_has_a_summary(page: Page) -> None:
         "load the thread",
         "sync 1",
         "until hibernation",
-        "turn 1 · step 1 · model call",
-        "turn 2 · step 2 · model call",
+        "turn 1 · step 1 · scripted",
+        "turn 2 · step 2 · scripted",
         'get_weather(city="Paris")',
         'get_weather(city="Oslo")',
         'book_table(place="Chez Marie", people=4)',
@@ -157,7 +157,7 @@ async def test_every_event_of_the_history_has_a_summary(page: Page) -> None:
 async def test_the_timeline_reads_like_the_conversation(page: Page) -> None:
     """Its bars carry the summaries of model calls and tool calls."""
     await page.follow("/timeline")
-    await page.wait_for('dispatch • get_weather(city="Paris")', "complete • turn 2 · step 1 · model call")
+    await page.wait_for('dispatch • get_weather(city="Paris")', "complete • turn 2 · step 1 · scripted")
 
 
 async def test_queries_answer_in_the_ui(page: Page) -> None:
