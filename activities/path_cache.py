@@ -14,8 +14,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from perdure.contract import PREVIEW_CHARS
+from perdure.errors import BlobNotFound
 from perdure.inputs import INLINE_BYTES
-from perdure.large_text import LargeTexts
+from perdure.large_text import MISSING, LargeTexts
 from perdure.messages import EventPart, FilePart, Message, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import ConversationStore, Path, Summary
 
@@ -81,7 +82,11 @@ class PathCache:
         """A large result from outside comes as a preview; the model reads as much of it as of any other result."""
         if not isinstance(part, ToolResultPart) or not part.blob or not _is_preview(part):
             return part
-        data = await self._store.get_blob(thread_id, part.blob)
+        try:
+            data = await self._store.get_blob(thread_id, part.blob)
+        except BlobNotFound:
+            # Whoever sent the result named a blob that is not here: its preview is all there is.
+            return part.with_(content=f"{part.content}\n\n{MISSING}", blob=None)
         return part.with_(content=data[:INLINE_BYTES].decode("utf-8", "ignore"), size_bytes=len(data))
 
     def _keep(self, thread_id: str, path: Path, before: _Kept | None) -> None:

@@ -3,7 +3,8 @@
 A batch is numbered. The store keeps the number of the last one it applied (the thread's version), so a batch is
 applied once however often it is sent: the same number and `sync_id` again returns the stored report (a retry after a
 lost reply), an older number or another `sync_id` is a stale writer. A batch that brings an input which the thread
-has accepted before is refused whole, with the input named, so the manager can build it again without it.
+has accepted before, or whose words are in a blob that is not stored, is refused whole, with the input named, so the
+manager can build it again without it.
 """
 
 from typing import Annotated, Literal
@@ -124,10 +125,14 @@ class SyncBatch(Wire):
 
 
 class Refused(Wire):
-    """An input that the thread has accepted before; `conflict` if it was with other content."""
+    """An input that the thread has accepted before; `conflict` if it was with other content.
+
+    Or one that nobody could read: `missing` if it names a blob that neither the thread nor an ancestor has.
+    """
 
     input_id: str
     conflict: bool = False
+    missing: bool = False
 
 
 class SyncReport(Wire):

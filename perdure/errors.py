@@ -7,6 +7,7 @@ PerdureError
 ├── StoreError
 │   ├── StoreUnavailable   the database cannot be reached now; retrying helps
 │   ├── ThreadNotFound
+│   ├── BlobNotFound
 │   ├── ContentConflict    the same id with other content
 │   ├── StaleWriter        somebody else has written this thread since it was loaded
 │   └── StepSealed         the step was stopped or committed; this writer is late and must stop
@@ -53,6 +54,13 @@ class ThreadNotFound(StoreError):
     def __init__(self, thread_id: str) -> None:
         super().__init__(f"There is no thread {thread_id!r}. Start it with `perdure chat` or `client.start`.")
         self.thread_id = thread_id
+
+
+class BlobNotFound(StoreError):
+    """There is no such blob in the thread or its ancestors."""
+
+    def __init__(self, thread_id: str, blob: str) -> None:
+        super().__init__(f"There is no blob {blob!r} in thread {thread_id!r} or above it.")
 
 
 class ContentConflict(StoreError):

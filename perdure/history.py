@@ -210,7 +210,8 @@ class HistoryManager:
 
     def _leave_out(self, refused: tuple[Refused, ...]) -> None:
         known: dict[str, Disposition] = {
-            item.input_id: "conflict" if item.conflict else "duplicate" for item in refused
+            item.input_id: "dropped" if item.missing else "conflict" if item.conflict else "duplicate"
+            for item in refused
         }
         kept = [
             (method, arguments)

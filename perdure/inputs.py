@@ -97,7 +97,8 @@ Disposition = Literal[
 
 started: it opened a turn; interrupted: it did so after stopping one; queued, steered, deferred: it waits; settled: it
 closed a call; rejected: mode `reject` met a running turn; duplicate: known already, nothing changed; conflict: its id
-is taken by other content, nothing changed; dropped: there is nothing it could belong to.
+is taken by other content, nothing changed; dropped: there is nothing it could belong to, or
+the blob that should hold it is not stored.
 """
 
 

@@ -4,13 +4,15 @@ from typing import Final
 
 from perdure.codec import clip, digest
 from perdure.contract import PREVIEW_CHARS
-from perdure.errors import UsageError
+from perdure.errors import BlobNotFound, UsageError
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import EventPart, Message, Part, TextPart
 from perdure.ports import Change, ConversationStore, Snapshot
 
 TEXT_BYTES: Final = 10 * 1024 * 1024
 """The largest text that a thread takes; no model reads a larger one."""
+
+MISSING: Final = "[The content of this message is missing.]"
 
 
 class LargeTexts:
@@ -51,7 +53,11 @@ class LargeTexts:
         return change.with_(part=await self.part(thread_id, change.part)) if change.part else change
 
     async def _get(self, thread_id: str, blob: str) -> str:
-        return (await self._store.get_blob(thread_id, blob)).decode("utf-8", "surrogatepass")
+        # One part that cannot be read must not take the whole conversation along, so the gap is told in its place.
+        try:
+            return (await self._store.get_blob(thread_id, blob)).decode("utf-8", "surrogatepass")
+        except (BlobNotFound, UnicodeDecodeError):
+            return MISSING
 
 
 def is_large(text: str) -> bool:

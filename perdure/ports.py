@@ -198,7 +198,10 @@ class ConversationStore(Protocol):
         ...
 
     async def append_messages(self, batch: SyncBatch) -> SyncReport:
-        """Apply a batch in one transaction, once. Raises StaleWriter, ThreadNotFound. Safe to repeat."""
+        """Apply a batch in one transaction, once. Raises StaleWriter, ThreadNotFound. Safe to repeat.
+
+        Inputs that were accepted before, or whose words are in a blob that is not stored, are refused.
+        """
         ...
 
     async def load_history_with_ancestors(self, thread_id: str, known: str | None = None) -> Path:
@@ -257,7 +260,7 @@ class ConversationStore(Protocol):
         ...
 
     async def get_blob(self, thread_id: str, blob: str) -> bytes:
-        """Raises StoreError if there is no such blob in this thread or one of its ancestors."""
+        """Raises BlobNotFound if there is no such blob in this thread or one of its ancestors."""
         ...
 
     async def get_message_counts(self, thread_id: str) -> Counts:

@@ -22,7 +22,7 @@ from perdure.batch import (
 )
 from perdure.codec import dumps
 from perdure.errors import StoreError
-from perdure.messages import Part, ToolCallPart
+from perdure.messages import EventPart, Part, TextPart, ToolCallPart
 from stores.rows import encoded
 
 CoalescedSteps = dict[tuple[int, int], tuple[Part, ...]]
@@ -48,6 +48,17 @@ def inputs(batch: SyncBatch) -> dict[str, str | None]:
         if message.input_id is not None:
             found[message.input_id] = operation.digest
     return found
+
+
+def blobs(batch: SyncBatch) -> dict[str, str]:
+    """The blobs that hold the words of inputs, by the ids of these."""
+    return {
+        operation.message.input_id: part.blob
+        for operation in batch.operations
+        if isinstance(operation, AppendMessage) and operation.message.input_id is not None
+        for part in operation.message.parts
+        if isinstance(part, TextPart | EventPart) and part.blob is not None
+    }
 
 
 def durable_steps(batch: SyncBatch) -> tuple[tuple[int, int], ...]:

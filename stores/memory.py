@@ -13,7 +13,7 @@ from typing import Any
 
 from perdure.batch import AppendMessage, Refused, SyncBatch, SyncReport
 from perdure.codec import dumps, loads
-from perdure.errors import ContentConflict, StaleWriter, StepSealed, StoreError, ThreadNotFound
+from perdure.errors import BlobNotFound, ContentConflict, StaleWriter, StepSealed, StoreError, ThreadNotFound
 from perdure.messages import Message, Part, ToolResultPart
 from perdure.ports import (
     Change,
@@ -82,6 +82,13 @@ class MemoryStore:
         thread = self._thread(batch.thread_id)
         report = SyncReport(number=batch.number, steps=batch_sql.durable_steps(batch))
         inputs = batch_sql.inputs(batch)
+        missing = tuple(
+            Refused(input_id=input_id, missing=True)
+            for input_id, blob in batch_sql.blobs(batch).items()
+            if not any(blob in thread.blobs for thread in self._line(batch.thread_id))
+        )
+        if missing:
+            return SyncReport(number=batch.number - 1, refused=missing)
         if (thread.record.version, thread.sync_id) == (batch.number, batch.sync_id):
             return report
         if thread.record.version != batch.number - 1:
@@ -254,7 +261,7 @@ class MemoryStore:
             for thread in self._line(thread_id):
                 if blob in thread.blobs:
                     return thread.blobs[blob]
-        raise StoreError(f"There is no blob {blob!r} in thread {thread_id!r} or above it.")
+        raise BlobNotFound(thread_id, blob)
 
     async def add_summary(self, summary: Summary) -> None:
         """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""

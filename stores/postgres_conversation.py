@@ -4,7 +4,7 @@ import hashlib
 
 from perdure.batch import CommitStep, Refused, SyncBatch, SyncReport
 from perdure.codec import dumps
-from perdure.errors import ContentConflict, StoreError, ThreadNotFound
+from perdure.errors import BlobNotFound, ContentConflict, ThreadNotFound
 from perdure.ports import Change, Counts, Path, Snapshot, Summary, ThreadRecord
 from perdure.turn_buffer import TurnBuffer, sealed_parts
 from stores import batch_sql
@@ -60,7 +60,12 @@ class PostgresConversation:
     # -- batches -----------------------------------------------------------------------------------------------
 
     async def append_messages(self, batch: SyncBatch) -> SyncReport:
-        """See `perdure.ports.ConversationStore`. A batch that closes a streaming step takes a few round trips more."""
+        """See `perdure.ports.ConversationStore`. A batch that closes a streaming step takes a few round trips more.
+
+        So does one with large words: whether they are there is asked before, since blobs never go.
+        """
+        if refused := await self._without_blob(batch):
+            return SyncReport(number=batch.number - 1, refused=refused)
         operations = batch.operations
         if not any(isinstance(operation, CommitStep) and operation.sealed for operation in operations):
             try:
@@ -71,6 +76,19 @@ class PostgresConversation:
             # The lock comes first: what is read after it is all that will ever have streamed.
             await transaction.rows("lock_thread", batch.thread_id)
             return await self._append(transaction, batch, await self._coalesce(transaction, batch))
+
+    async def _without_blob(self, batch: SyncBatch) -> tuple[Refused, ...]:
+        wanted = {input_id: _sha256(blob) for input_id, blob in batch_sql.blobs(batch).items()}
+        if not wanted:
+            return ()
+        rows = await self._database.rows("stored_blobs", batch.thread_id, list(wanted.values()))
+        found = {row["sha256"] for row in rows}
+        missing = tuple(
+            Refused(input_id=input_id, missing=True) for input_id, sha256 in wanted.items() if sha256 not in found
+        )
+        if missing:
+            await self.get_thread(batch.thread_id)  # a thread that is not there is the worse news
+        return missing
 
     async def _append(
         self, database: Database | Transaction, batch: SyncBatch, coalesced: CoalescedSteps
@@ -150,7 +168,7 @@ class PostgresConversation:
         """See `perdure.ports.ConversationStore`."""
         row = await self._database.row("get_blob", thread_id, _sha256(blob))
         if row is None:
-            raise StoreError(f"There is no blob {blob!r} in thread {thread_id!r} or above it.")
+            raise BlobNotFound(thread_id, blob)
         data: bytes = row["data"]
         return data
 

@@ -165,6 +165,14 @@ with recursive line as (
 )
 select b.data from line join perdure.blobs b on b.thread = line.thread and b.sha256 = $2 limit 1
 
+-- name: stored_blobs
+with recursive line as (
+    select t.thread, t.parent_thread_id from perdure.threads t where t.thread_id = $1
+  union all
+    select p.thread, p.parent_thread_id from line l join perdure.threads p on p.thread_id = l.parent_thread_id
+)
+select b.sha256 from line join perdure.blobs b on b.thread = line.thread and b.sha256 = any($2::bytea[])
+
 -- name: add_summary
 insert into perdure.summaries as s (id, thread, message_id, parts, body)
 select $1, t.thread, $3, $4, $5 from perdure.threads t where t.thread_id = $2

@@ -4,7 +4,8 @@ import pytest
 
 from activities.path_cache import PathCache
 from perdure.batch import AppendMessage, SyncBatch
-from perdure.messages import Message, Role, TextPart
+from perdure.large_text import MISSING
+from perdure.messages import Message, Role, TextPart, ToolResultPart
 from perdure.ports import Path, Summary, ThreadRecord
 from tests.activities.conversation import FaultyStore
 
@@ -44,6 +45,16 @@ async def tree() -> Tree:
     for name in ("m1", "m2", "m3"):
         await tree.add(name, f"{name} one", f"{name} two")
     return tree
+
+
+async def test_a_result_without_its_blob_says_so(tree: Tree) -> None:
+    """Whatever blob a result from outside names, the model call goes on with what came with it."""
+    named = ToolResultPart(call_id="c", content="it begins", blob="00", size_bytes=99)
+    message = Message(id="m4", thread_id="t", role="assistant", parts=(named,))
+    batch = SyncBatch(thread_id="t", number=4, sync_id="4", operations=(AppendMessage(message=message),))
+    await tree.store.append_messages(batch)
+    part = (await PathCache(tree.store).load("t")).messages[-1].parts[0]
+    assert part == named.with_(content=f"it begins\n\n{MISSING}", blob=None)
 
 
 def shape(path: Path) -> list[tuple[str, int]]:

@@ -17,8 +17,8 @@ from perdure.batch import (
     TrackSubscription,
 )
 from perdure.errors import ContentConflict, StaleWriter, StoreError, ThreadNotFound
-from perdure.messages import Message, Status, Usage
-from perdure.ports import Path, Store, Subscription
+from perdure.messages import Message, Status, TextPart, Usage
+from perdure.ports import Path, Store, Subscription, ThreadRecord
 from tests.stores.builders import RUNNING, assistant, call, commit, result, settle, started, text, texts, user, write
 
 
@@ -308,3 +308,28 @@ async def test_hundreds_of_inputs_in_one_batch(store: Store) -> None:
     assert [message.id for message in path.messages[2:-1]] == [f"m{n}" for n in range(500)]
     assert [message.seq for message in path.messages] == sorted(message.seq for message in path.messages)
     assert len((await store.load_tail("t", processed=1000)).processed) == 501
+
+
+async def test_an_input_without_its_blob_is_refused(store: Store) -> None:
+    """Nobody could read it. The batch is as if it had never come; a blob of the parent will do."""
+    await started(store)
+    await store.create_thread(ThreadRecord(thread_id="child", agent="demo", kind="child", parent_thread_id="t"))
+    above = await store.put_blob("t", b"above")
+    below = await store.put_blob("child", b"below")
+    for thread_id, missing in (("t", ["in-m1", "in-m2", "in-m3"]), ("child", ["in-m1", "in-m3"])):
+        words = [AppendMessage(message=in_blob(f"m{n}", blob)) for n, blob in enumerate((above, "00", below, "\ud800"))]
+        version = (await store.get_thread(thread_id)).version
+        report = await write(store, version + 1, *words, thread_id=thread_id)
+        assert [(item.input_id, item.missing, item.conflict) for item in report.refused] == [
+            (name, True, False) for name in missing
+        ]
+        assert (await store.get_thread(thread_id)).version == report.number == version
+    assert not (await write(store, 1, AppendMessage(message=in_blob("m", above)), thread_id="child")).refused
+    with pytest.raises(ThreadNotFound):
+        await write(store, 1, AppendMessage(message=in_blob("n", above)), thread_id="nobody")
+
+
+def in_blob(message_id: str, blob: str) -> Message:
+    """A message whose words are in a blob."""
+    part = TextPart(blob=blob)
+    return Message(id=message_id, thread_id="t", role="user", parts=(part,), input_id=f"in-{message_id}")
