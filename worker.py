@@ -7,10 +7,13 @@ import argparse
 import asyncio
 import os
 import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 from temporalio.client import Client
+from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -20,7 +23,13 @@ from activities.sync import SyncActivities
 from perdure import policy
 from perdure.agent import Agents
 from perdure.cli.ending import exit_code, leave
-from perdure.connection import connect_temporal, may_not_administer, process_identity, register_search_attributes
+from perdure.connection import (
+    connect_temporal,
+    has_search_attributes,
+    may_not_administer,
+    process_identity,
+    register_search_attributes,
+)
 from perdure.errors import ConfigurationError
 from perdure.loader import DEMO, load_agents
 from perdure.logs import configure_logs, temporal_runtime
@@ -41,8 +50,8 @@ _PASSED_THROUGH: Final = ("perdure", "activities", "pydantic", "pydantic_core", 
 
 
 def create_worker(client: Client, store: Store, agents: Agents, settings: Settings) -> Worker:
-    """A worker that serves the agents; run it with `async with` or `run`."""
-    sync = SyncActivities(store, agents)
+    """A worker that serves the agents; run it with `async with` or `run`. At its end models' connections are closed."""
+    sync = SyncActivities(store, agents, search_attributes=settings.search_attributes)
     complete = CompleteActivities(store, agents)
     dispatch = DispatchActivities(store, agents)
     return Worker(
@@ -58,6 +67,7 @@ def create_worker(client: Client, store: Store, agents: Agents, settings: Settin
         max_heartbeat_throttle_interval=policy.HEARTBEAT_THROTTLE,
         default_heartbeat_throttle_interval=policy.HEARTBEAT_THROTTLE,
         graceful_shutdown_timeout=policy.GRACEFUL_SHUTDOWN,
+        plugins=[SimplePlugin("perdure", run_context=lambda: _closing(complete))],
     )
 
 
@@ -73,7 +83,8 @@ async def serve(agents: Agents, settings: Settings, stop: asyncio.Event) -> None
     database_url = settings.required_database_url()
     client = await connect_temporal(runtime=temporal_runtime())
     await migrate(database_url)
-    await _register_search_attributes(client)
+    if settings.search_attributes and not await can_set_search_attributes(client):
+        settings = settings.model_copy(update={"search_attributes": False})
     store = await PostgresStore.connect(database_url)
     try:
         await _run(create_worker(client, store, agents, settings), stop, agents)
@@ -103,20 +114,38 @@ def main() -> NoReturn:
     leave(exit_code(load_and_run))
 
 
+@asynccontextmanager
+async def _closing(complete: CompleteActivities) -> AsyncGenerator[None]:
+    """Around the run of a worker: at its end no model call is left, and the connections to models may go."""
+    try:
+        yield
+    finally:
+        await complete.close()
+
+
 def _runner(settings: Settings) -> WorkflowRunner:
     if not settings.sandbox:
         return UnsandboxedWorkflowRunner()
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*_PASSED_THROUGH))
 
 
-async def _register_search_attributes(client: Client) -> None:
+async def can_set_search_attributes(client: Client) -> bool:
+    """Register what is missing; False if it stays missing: every thread would fail on it, again and again.
+
+    Raises:
+        ConfigurationError: if Temporal refuses for another reason than that this client is no operator.
+    """
     try:
         await register_search_attributes(client)
+        return True
     except ConfigurationError as error:
-        # On Temporal Cloud only an administrator may look; whoever runs a worker there has run `perdure migrate`.
+        # On Temporal Cloud only an administrator may look; whoever runs a worker there has added them by hand.
         if not may_not_administer(error):
             raise
-        log.warning("search attributes not checked", reason=str(error.__cause__))
+        if await has_search_attributes(client):
+            return True
+        log.warning("search attributes are off", reason=str(error), off="PERDURE_SEARCH_ATTRIBUTES=false")
+        return False
 
 
 async def _run(worker: Worker, stop: asyncio.Event, agents: Agents) -> None:

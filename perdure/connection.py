@@ -85,6 +85,18 @@ async def missing_search_attributes(client: Client) -> tuple[str, ...]:
     return tuple(key.name for key in SEARCH_ATTRIBUTES if key.name not in known.custom_attributes)
 
 
+async def has_search_attributes(client: Client) -> bool:
+    """Whether workflows can carry ours, found out by a search for them: that takes no operator's rights."""
+    query = " and ".join(f'{key.name} = "none"' for key in SEARCH_ATTRIBUTES)
+    try:
+        await client.count_workflows(query)
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            return False
+        raise
+    return True
+
+
 def may_not_administer(error: ConfigurationError) -> bool:
     """Whether registering failed only because this client has no operator's rights, as on Temporal Cloud."""
     return isinstance(error.__cause__, RPCError) and error.__cause__.status in _NO_OPERATOR

@@ -30,6 +30,7 @@ class Settings(BaseSettings):
             CPU again; tests run with it.
         max_cached_workflows: threads kept in memory, 75 KB each, or 160 KB in the sandbox.
         max_concurrent_activities: model calls and tools that run at once in one worker.
+        search_attributes: keep the threads' search attributes up to date in Temporal; off where the namespace has none.
         log_format: `console` for people, `json` for machines.
         log_level: the least severe records that are shown.
     """
@@ -42,6 +43,7 @@ class Settings(BaseSettings):
     sandbox: bool = False
     max_cached_workflows: int = Field(default=2_000, ge=0)
     max_concurrent_activities: int = Field(default=200, ge=1)
+    search_attributes: bool = True
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -12,12 +12,19 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import connection
-from perdure.connection import connect_temporal, may_not_administer, missing_search_attributes, process_identity
+from perdure.connection import (
+    connect_temporal,
+    has_search_attributes,
+    may_not_administer,
+    missing_search_attributes,
+    process_identity,
+)
 from perdure.connection import register_search_attributes as register
 from perdure.converter import data_converter
 from perdure.dev.temporal_server import TemporalServer
 from perdure.errors import ConfigurationError
 from perdure.search_attributes import AGENT, SEARCH_ATTRIBUTES
+from tests.eventually import eventually
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +57,10 @@ async def test_search_attributes_are_registered_once_and_usable_at_once(server: 
     """All are added, a second time there is nothing to add, and a workflow may carry one right away."""
     names = {key.name for key in SEARCH_ATTRIBUTES}
     assert set(await missing_search_attributes(client)) == names
+    assert not await has_search_attributes(client)
     assert set(await register(client)) == names
     assert await register(client) == ()
+    await eventually(lambda: has_search_attributes(client))
     await client.start_workflow(
         "Any",
         id="attributed",

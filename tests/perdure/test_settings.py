@@ -42,6 +42,7 @@ def test_the_environment_sets_every_field(monkeypatch: pytest.MonkeyPatch) -> No
         "SANDBOX": "true",
         "MAX_CACHED_WORKFLOWS": "7",
         "MAX_CONCURRENT_ACTIVITIES": "8",
+        "SEARCH_ATTRIBUTES": "false",
         "LOG_FORMAT": "json",
         "LOG_LEVEL": "debug",
     }.items():
@@ -52,6 +53,7 @@ def test_the_environment_sets_every_field(monkeypatch: pytest.MonkeyPatch) -> No
         sandbox=True,
         max_cached_workflows=7,
         max_concurrent_activities=8,
+        search_attributes=False,
         log_format="json",
         log_level="debug",
     )
