@@ -7,7 +7,12 @@ the middle took effect: it runs again only if it is declared `retry_safe`, other
 """
 
 import asyncio
+import math
+import time
+import uuid
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Literal, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -26,7 +31,7 @@ from perdure.policy import ErrorType
 from perdure.ports import OpenCall, Store
 
 OUTCOME_UNKNOWN = (
-    "The worker that ran this call ended before the call returned, so its outcome is unknown. It was not run again. "
+    "This call was cut off before it returned, so its outcome is unknown. It was not run again. "
     "Check whether it took effect before you repeat it."
 )
 
@@ -34,6 +39,10 @@ HAND_OVER_DELAY = timedelta(milliseconds=1)
 """Another worker starts at once. Temporal reads zero as "not set"."""
 
 _RETRY_S, _RETRY_MAX_S = 0.2, 5.0
+_START_PATIENCE_S = 60.0
+"""How long a start is asked for again here; after that another worker may have a better way to the store."""
+
+Answer = TypeVar("Answer")
 
 
 class DispatchActivities:
@@ -68,17 +77,33 @@ class DispatchActivities:
         """The same outside of an activity, for callers that drive the loop themselves."""
         # Before the start is counted: a worker that does not know the agent must not make the outcome unknown.
         agent = self._agent(request.agent)
-        call = await store_call(self._store.start_call(request.thread_id, request.call_id))
+        if await self._is_for_client(request, agent):
+            return DispatchResult(outcome="pending")
+        call = await self._start(request)
         if call.result is not None:
             return _result(call.result)
         tool = agent.tools.get(call.tool)
         if tool is None:
             return await self._stage(request, call, error_output(f"There is no tool {call.tool!r} any more."))
-        if tool.kind == "client":
-            return DispatchResult(outcome="pending")
         if call.started > 1 and not tool.retry_safe:
             return await self._stage(request, call, error_output(OUTCOME_UNKNOWN))
         return await self._stage(request, call, await run_tool(tool, call.arguments))
+
+    async def _is_for_client(self, request: DispatchRequest, agent: Agent) -> bool:
+        # Before the start is counted as well: such a call is never started here.
+        client_tools = {tool.name for tool in agent.tools.values() if tool.kind == "client"}
+        if not client_tools:
+            return False
+        call = await store_call(self._store.get_call(request.thread_id, request.call_id))
+        return call.result is None and call.tool in client_tools
+
+    async def _start(self, request: DispatchRequest) -> OpenCall:
+        """Ask again under the same name: a start whose reply was lost is no other run of the tool."""
+        owner = uuid.uuid4().hex
+        patience = time.monotonic() + _START_PATIENCE_S
+        return await store_call(
+            _answered(lambda: self._store.start_call(request.thread_id, request.call_id, owner), request, patience)
+        )
 
     def _agent(self, name: str) -> Agent:
         try:
@@ -88,19 +113,13 @@ class DispatchActivities:
 
     async def _stage(self, request: DispatchRequest, call: OpenCall, output: ToolOutput) -> DispatchResult:
         """Keep trying: the tool has run, and only this process knows what it returned."""
-        delay_s = _RETRY_S
-        while True:
-            try:
-                return await self._stage_once(request, call, output)
-            except StoreUnavailable:
-                activity.logger.warning("tool result not staged yet", extra={"call_id": call.call_id})
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, _RETRY_MAX_S)
-            except StoreError as error:
-                # The call was settled while the tool ran: a stop, or a result from outside. The first one counts.
-                raise ApplicationError(
-                    str(error), type=ErrorType.SEALED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
-                ) from error
+        try:
+            return await _answered(lambda: self._stage_once(request, call, output), request)
+        except StoreError as error:
+            # The call was settled while the tool ran: a stop, or a result from outside. The first one counts.
+            raise ApplicationError(
+                str(error), type=ErrorType.SEALED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+            ) from error
 
     async def _stage_once(self, request: DispatchRequest, call: OpenCall, output: ToolOutput) -> DispatchResult:
         encoded = output.content.encode("utf-8", "surrogatepass")
@@ -116,9 +135,22 @@ class DispatchActivities:
         return _result(await self._store.stage_result(request.thread_id, part))
 
 
+async def _answered(
+    call: Callable[[], Awaitable[Answer]], request: DispatchRequest, patience: float = math.inf
+) -> Answer:
+    """Call the store until it answers, or is away at the time `patience` of the monotonic clock."""
+    delay_s = _RETRY_S
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable:
+            if time.monotonic() > patience:
+                raise
+            activity.logger.warning("the store is away; the tool call waits", extra={"call_id": request.call_id})
+        await asyncio.sleep(delay_s)
+        delay_s = min(delay_s * 2, _RETRY_MAX_S)
+
+
 def _result(part: ToolResultPart) -> DispatchResult:
-    return DispatchResult(
-        outcome="ok" if part.outcome == "ok" else "error",
-        preview=clip(part.content, PREVIEW_CHARS),
-        size_bytes=part.size_bytes,
-    )
+    outcome: Literal["ok", "error"] = "ok" if part.outcome == "ok" else "error"
+    return DispatchResult(outcome=outcome, preview=clip(part.content, PREVIEW_CHARS))

@@ -152,7 +152,6 @@ class DispatchResult(Wire):
 
     outcome: Literal["ok", "error", "pending"] = "ok"
     preview: Text = ""
-    size_bytes: int = 0
 
 
 class CallStatus(Wire):

@@ -8,6 +8,7 @@ PerdureError
 │   ├── StoreUnavailable   the database cannot be reached now; retrying helps
 │   ├── ThreadNotFound
 │   ├── BlobNotFound
+│   ├── CallNotOpen
 │   ├── ContentConflict    the same id with other content
 │   ├── StaleWriter        somebody else has written this thread since it was loaded
 │   └── StepSealed         the step was stopped or committed; this writer is late and must stop
@@ -61,6 +62,13 @@ class BlobNotFound(StoreError):
 
     def __init__(self, thread_id: str, blob: str) -> None:
         super().__init__(f"There is no blob {blob!r} in thread {thread_id!r} or above it.")
+
+
+class CallNotOpen(StoreError):
+    """There is no such call, or it is settled and nobody waits for it."""
+
+    def __init__(self, call_id: str) -> None:
+        super().__init__(f"The call {call_id!r} is not open: it is settled, or there never was one.")
 
 
 class ContentConflict(StoreError):

@@ -113,7 +113,7 @@ class Tail(Wire):
     processed: tuple[tuple[str, str], ...] = ()
 
 
-StepState = Literal["open", "done", "sealed"]
+StepState = Literal["open", "done"]
 
 
 class StepOutcome(Wire):
@@ -291,17 +291,22 @@ class StateStore(Protocol):
         """Subscriptions that go on."""
         ...
 
-    async def start_call(self, thread_id: str, call_id: str) -> OpenCall:
+    async def get_call(self, thread_id: str, call_id: str) -> OpenCall:
+        """The open call, with its staged result if it has one. Raises CallNotOpen."""
+        ...
+
+    async def start_call(self, thread_id: str, call_id: str, owner: str | None = None) -> OpenCall:
         """Count one more start of the call's execution and return it, with its staged result if it has one.
 
-        A call with a result is not counted again. Raises StoreError if the call is not open (settled or unknown).
+        A call with a result is not counted again. Raises CallNotOpen if the call is settled or unknown.
+        Safe to repeat only with `owner`, which names this execution: it is counted once.
         """
         ...
 
     async def stage_result(self, thread_id: str, result: ToolResultPart) -> ToolResultPart:
         """Keep the result under its open call; the first one wins and is returned. Safe to repeat.
 
-        Raises StoreError if the call is not open.
+        Raises CallNotOpen.
         """
         ...
 

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg
 
 from perdure.errors import (
+    CallNotOpen,
     ConfigurationError,
     ContentConflict,
     PerdureError,
@@ -119,7 +120,7 @@ def _of_functions(sqlstate: str, text: str) -> PerdureError | None:
         case "PD003":
             return StepSealed(f"This step {text}; its late writes are refused.")
         case "PD004":
-            return StoreError(f"The call {text!r} is not open: it is settled, or there never was one.")
+            return CallNotOpen(text)
         case "PD005":
             return StoreError(f"bug: {text}")
         case "PD006":

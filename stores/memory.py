@@ -13,7 +13,15 @@ from typing import Any
 
 from perdure.batch import AppendMessage, Refused, SyncBatch, SyncReport
 from perdure.codec import dumps, loads
-from perdure.errors import BlobNotFound, ContentConflict, StaleWriter, StepSealed, StoreError, ThreadNotFound
+from perdure.errors import (
+    BlobNotFound,
+    CallNotOpen,
+    ContentConflict,
+    StaleWriter,
+    StepSealed,
+    StoreError,
+    ThreadNotFound,
+)
 from perdure.messages import Message, Part, ToolResultPart
 from perdure.ports import (
     Change,
@@ -279,6 +287,7 @@ class MemoryStore:
         thread = self._thread(thread_id)
         head = thread.messages.get(thread.record.head_id or "")
         calls = thread.ordered_calls()
+        accepted = tuple((input_id, digest or "") for input_id, digest in _accepted(thread).items())
         return Tail(
             thread=thread.record,
             sync_id=thread.sync_id,
@@ -288,7 +297,7 @@ class MemoryStore:
             attempt=thread.steps[max(thread.steps)].attempt if thread.steps else 0,
             calls=calls,
             subscriptions=tuple(thread.subscriptions.values()),
-            processed=tuple((input_id, digest or "") for input_id, digest in _accepted(thread).items())[-processed:],
+            processed=accepted[max(0, len(accepted) - processed) :],
         )
 
     async def get_processed_ids(self, thread_id: str, ids: tuple[str, ...]) -> dict[str, str]:
@@ -301,9 +310,15 @@ class MemoryStore:
         """See `perdure.ports.StateStore`. Oldest first."""
         return tuple(self._threads[thread_id].subscriptions.values()) if thread_id in self._threads else ()
 
-    async def start_call(self, thread_id: str, call_id: str) -> OpenCall:
+    async def get_call(self, thread_id: str, call_id: str) -> OpenCall:
         """See `perdure.ports.StateStore`."""
-        call = self._thread(thread_id).start_call(call_id)
+        if thread_id not in self._threads:
+            raise CallNotOpen(call_id)
+        return self._threads[thread_id].open_call(call_id)
+
+    async def start_call(self, thread_id: str, call_id: str, owner: str | None = None) -> OpenCall:
+        """See `perdure.ports.StateStore`."""
+        call = self._thread(thread_id).start_call(call_id, owner)
         self._hints.wake(thread_id)
         return call
 

@@ -16,7 +16,7 @@ from perdure.batch import (
     TrackSubscription,
 )
 from perdure.codec import Wire, dumps, loads
-from perdure.errors import StepSealed, StoreError
+from perdure.errors import CallNotOpen, StepSealed, StoreError
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart
 from perdure.ports import Change, OpenCall, Step, StepOutcome, Subscription, ThreadRecord
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
@@ -72,6 +72,7 @@ class MemoryThread:
     messages: dict[str, StoredMessage] = field(default_factory=dict[str, StoredMessage])
     steps: dict[tuple[int, int], StoredStep] = field(default_factory=dict[tuple[int, int], StoredStep])
     calls: dict[str, tuple[int, OpenCall]] = field(default_factory=dict[str, tuple[int, OpenCall]])
+    owners: dict[str, str | None] = field(default_factory=dict[str, str | None])
     subscriptions: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     choices: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict[str, tuple[str, dict[str, Any]]])
@@ -195,15 +196,16 @@ class MemoryThread:
     def open_call(self, call_id: str) -> OpenCall:
         """Raises StoreError if the call is not open."""
         if call_id not in self.calls:
-            raise StoreError(f"The call {call_id!r} is not open: it is settled, or there never was one.")
+            raise CallNotOpen(call_id)
         return self.calls[call_id][1]
 
-    def start_call(self, call_id: str) -> OpenCall:
-        """Count one more start, unless the call has its result."""
+    def start_call(self, call_id: str, owner: str | None) -> OpenCall:
+        """Count one more start, unless the call has its result or this owner has started it last."""
         call = self.open_call(call_id)
-        if call.result is None:
+        if call.result is None and (owner is None or self.owners.get(call_id) != owner):
             call = call.with_(started=call.started + 1)
             self.calls[call_id] = (self.next_seq(), call)
+            self.owners[call_id] = owner
         return call
 
     def stage_result(self, result: ToolResultPart) -> ToolResultPart:

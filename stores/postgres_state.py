@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.codec import dumps, loads
-from perdure.errors import ContentConflict, ThreadNotFound
+from perdure.errors import CallNotOpen, ContentConflict, ThreadNotFound
 from perdure.messages import ToolResultPart
 from perdure.ports import OpenCall, Subscription, Tail
 from stores.database import Database
@@ -34,9 +34,16 @@ class PostgresState:
 
     # -- calls -------------------------------------------------------------------------------------------------
 
-    async def start_call(self, thread_id: str, call_id: str) -> OpenCall:
+    async def get_call(self, thread_id: str, call_id: str) -> OpenCall:
         """See `perdure.ports.StateStore`."""
-        row = await self._database.row("start_call", thread_id, call_id)
+        row = await self._database.row("open_call", thread_id, call_id)
+        if row is None:
+            raise CallNotOpen(call_id)
+        return to_call(row)
+
+    async def start_call(self, thread_id: str, call_id: str, owner: str | None = None) -> OpenCall:
+        """See `perdure.ports.StateStore`."""
+        row = await self._database.row("start_call", thread_id, call_id, owner)
         assert row is not None, "bug: the function returns a row or raises"
         return to_call(row)
 

@@ -211,9 +211,13 @@ select call_id, tool from perdure.subscriptions where thread = (select thread fr
 select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
 where c.thread = (select thread from perdure.threads where thread_id = $1) order by c.turn, c.step, c.index
 
+-- name: open_call
+select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
+where c.thread = (select thread from perdure.threads where thread_id = $1) and c.call_id = $2
+
 -- name: start_call
 select c.*, p.body
-from perdure.start_call($1, $2) as c join perdure.parts p on p.message_id = c.message_id and p.position = c.position
+from perdure.start_call($1, $2, $3) as c join perdure.parts p on p.message_id = c.message_id and p.position = c.position
 
 -- name: stage_result
 select perdure.stage_result($1, $2, $3)

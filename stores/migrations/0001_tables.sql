@@ -101,7 +101,8 @@ create table perdure.chunks (
     primary key (thread, seq)
 );
 
--- Open calls. What is called with which arguments stands in the part; `seq` is 0 until the call starts.
+-- Open calls. What is called with which arguments stands in the part; `seq` is 0 until the call starts, `owner` is who
+-- has started it last.
 create table perdure.calls (
     thread     bigint not null references perdure.threads on delete cascade,
     call_id    text not null,
@@ -111,6 +112,7 @@ create table perdure.calls (
     step       int not null,
     index      int not null,
     started    int not null default 0,
+    owner      text,
     result     text,
     seq        bigint not null default 0,
     primary key (thread, call_id),

@@ -337,8 +337,9 @@ end $$;
 
 -- Calls.
 
--- A call that has its result is not started again.
-create function perdure.start_call(p_thread_id text, p_call_id text) returns perdure.calls language plpgsql as $$
+-- A call that has its result is not started again, nor is one that this owner has started last: its reply was lost.
+create function perdure.start_call(p_thread_id text, p_call_id text, p_owner text) returns perdure.calls
+language plpgsql as $$
 declare
     t perdure.threads := perdure.lock_thread(p_thread_id);
     c perdure.calls;
@@ -346,9 +347,9 @@ begin
     select * into c from perdure.calls where thread = t.thread and call_id = p_call_id;
     if not found then
         raise exception using errcode = 'PD004', message = p_call_id;
-    elsif c.result is null then
+    elsif c.result is null and (c.owner = p_owner) is not true then
         t.seq := t.seq + 1;
-        update perdure.calls set started = started + 1, seq = t.seq
+        update perdure.calls set started = started + 1, owner = p_owner, seq = t.seq
         where thread = t.thread and call_id = p_call_id returning * into c;
         perform perdure.touch_thread(t);
     end if;

@@ -100,9 +100,9 @@ class DoomedStore(PostgresStore):
         self._at("after end of stream")
 
     @override
-    async def start_call(self, thread_id: str, call_id: str) -> OpenCall:
+    async def start_call(self, thread_id: str, call_id: str, owner: str | None = None) -> OpenCall:
         self._at("before call starts")
-        call = await super().start_call(thread_id, call_id)
+        call = await super().start_call(thread_id, call_id, owner)
         # The two calls run at once, so the point must belong to one of them: the one that must not run again.
         if call.tool == "book":
             self._booking = call_id

@@ -48,10 +48,10 @@ class Journal(MemoryStore):
             raise StoreUnavailable("the reply was lost")
         return report
 
-    async def start_call(self, thread_id: str, call_id: str) -> Any:
+    async def start_call(self, thread_id: str, call_id: str, owner: str | None = None) -> Any:
         """Remember a dispatch."""
         self.calls.append("dispatch")
-        return await super().start_call(thread_id, call_id)
+        return await super().start_call(thread_id, call_id, owner)
 
 
 @pytest.fixture

@@ -30,6 +30,28 @@ async def test_each_start_is_counted(store: Store) -> None:
     assert (again.started, again.tool, again.message_id, again.result) == (2, "search", "a", None)
 
 
+async def test_a_start_under_the_same_name_is_counted_once(store: Store) -> None:
+    """Whoever lost the reply may ask again; another one is counted, and so is the first when it comes after that."""
+    await with_calls(store, "c1", "c2")
+    for owner, started_times in (("one", 1), ("one", 1), ("two", 2), ("one", 3), (None, 4), (None, 5), ("one", 6)):
+        assert (await store.start_call(THREAD, "c1", owner)).started == started_times
+    assert (await store.start_call(THREAD, "c2", "one")).started == 1
+    seen = (await store.get_thread(THREAD)).seq
+    await store.start_call(THREAD, "c2", "one")
+    assert (await store.get_thread(THREAD)).seq == seen
+
+
+async def test_an_open_call_is_read_without_starting_it(store: Store) -> None:
+    """With its result, if it has one; a call that is not open is an error."""
+    await with_calls(store, "c1")
+    assert (await store.get_call(THREAD, "c1")).started == 0
+    await store.stage_result(THREAD, result("c1"))
+    assert (await store.get_call(THREAD, "c1")).result == result("c1")
+    for thread_id, call_id in ((THREAD, "other"), ("nobody", "c1")):
+        with pytest.raises(StoreError, match="not open"):
+            await store.get_call(thread_id, call_id)
+
+
 async def test_the_first_staged_result_wins(store: Store) -> None:
     """A second one is told what the first one was; a start after it is not counted and brings it."""
     await with_calls(store, "c1")

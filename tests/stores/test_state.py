@@ -68,6 +68,7 @@ async def test_the_newest_inputs_are_in_the_tail_oldest_first(store: Store) -> N
     await write(store, 2, commit("a"), settle("a"), *(user(f"m{n}", f"words {n}") for n in range(5)))
     tail = await store.load_tail(THREAD, processed=3)
     assert tail.processed == tuple((f"in-m{n}", digest(f"words {n}")) for n in (2, 3, 4))
+    assert (await store.load_tail(THREAD, processed=0)).processed == ()
 
 
 async def test_processed_ids_are_found_by_name(store: Store) -> None:

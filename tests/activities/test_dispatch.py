@@ -1,0 +1,138 @@
+"""The activity `dispatch`: a call is run once, and what is not known about it is said."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities import dispatch as module
+from activities.dispatch import OUTCOME_UNKNOWN, DispatchActivities
+from perdure.agent import Agent, Agents
+from perdure.batch import AppendMessage, AppendParts, SyncBatch
+from perdure.contract import DispatchRequest, DispatchResult
+from perdure.errors import StoreUnavailable
+from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
+from perdure.policy import ErrorType
+from perdure.ports import OpenCall, ThreadRecord
+from perdure.testing import ScriptedModel
+from perdure.tools import Tool, function_tool
+from stores.memory import MemoryStore
+
+THREAD = "t"
+REQUEST = DispatchRequest(thread_id=THREAD, agent="a", call_id="c")
+ASK = Tool(name="ask", description="Ask the user.", parameters={"type": "object"}, kind="client")
+
+
+class LossyStore(MemoryStore):
+    """Loses replies: what is written stays written.
+
+    Attributes:
+        lost: how often the next calls of a name are not answered.
+    """
+
+    def __init__(self, **lost: int) -> None:
+        super().__init__()
+        self.lost = Counter(lost)
+
+    async def start_call(self, thread_id: str, call_id: str, owner: str | None = None) -> OpenCall:
+        """See the class."""
+        call = await super().start_call(thread_id, call_id, owner)
+        self._lose("start")
+        return call
+
+    async def stage_result(self, thread_id: str, result: ToolResultPart) -> ToolResultPart:
+        """See the class."""
+        staged = await super().stage_result(thread_id, result)
+        self._lose("stage")
+        return staged
+
+    def _lose(self, name: str) -> None:
+        if self.lost[name] > 0:
+            self.lost[name] -= 1
+            raise StoreUnavailable("The reply was lost.")
+
+
+class Booking:
+    """A tool that must not run twice, its thread, and the worker that runs it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.runs = 0
+        book = function_tool(self.book, timeout=timedelta(seconds=9))
+        agents = Agents([Agent(name="a", model=ScriptedModel(["hi"]), tools=[book, ASK])])
+        self.activities = DispatchActivities(store, agents)
+
+    async def book(self) -> str:
+        """Book."""
+        self.runs += 1
+        return "booked"
+
+    async def called(self, tool: str = "book") -> "Booking":
+        """The model has called the tool."""
+        await self.store.create_thread(ThreadRecord(thread_id=THREAD, agent="a"))
+        message = Message(id="m", thread_id=THREAD, role="assistant", turn=1, status=Status(state="running"))
+        parts = AppendParts(message_id="m", start=0, parts=(ToolCallPart(call_id="c", tool=tool),))
+        operations = (AppendMessage(message=message), parts)
+        await self.store.append_messages(SyncBatch(thread_id=THREAD, number=1, sync_id="s", operations=operations))
+        return self
+
+    async def call(self) -> OpenCall:
+        """The call as it is stored."""
+        (call,) = (await self.store.load_tail(THREAD)).calls
+        return call
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is asked again at once."""
+    monkeypatch.setattr(module, "_RETRY_S", 0.001)
+
+
+async def test_a_start_whose_reply_was_lost_is_asked_for_again() -> None:
+    """The tool has not run, so it runs, and its outcome is known."""
+    booking = await Booking(LossyStore(start=3, stage=2)).called()
+    assert await booking.activities.execute(REQUEST) == DispatchResult(outcome="ok", preview="booked")
+    call = await booking.call()
+    assert (booking.runs, call.started) == (1, 1)
+    assert call.result is not None
+    assert call.result.content == "booked"
+
+
+async def test_a_call_that_another_run_has_started_is_not_run_again() -> None:
+    """Control: the other one may have had effects, so the model is told, in words that blame nobody."""
+    booking = await Booking(MemoryStore()).called()
+    await booking.store.start_call(THREAD, "c", "another")
+    answer = await booking.activities.execute(REQUEST)
+    assert (answer.outcome, booking.runs) == ("error", 0)
+    call = await booking.call()
+    assert call.result is not None
+    assert call.result.content == OUTCOME_UNKNOWN
+    assert "worker" not in OUTCOME_UNKNOWN
+
+
+async def test_a_start_is_given_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to the store may be broken for this worker alone: another one is to try."""
+    monkeypatch.setattr(module, "_START_PATIENCE_S", 0.01)
+    booking = await Booking(LossyStore(start=10_000)).called()
+    with pytest.raises(ApplicationError) as raised:
+        await booking.activities.execute(REQUEST)
+    assert (raised.value.type, raised.value.non_retryable, booking.runs) == (ErrorType.STORE, False, 0)
+
+
+async def test_a_call_of_the_users_side_never_starts_here() -> None:
+    """However often it comes by, readers are not told that it runs; a result that is there is reported."""
+    booking = await Booking(MemoryStore()).called("ask")
+    for _ in range(2):
+        assert await booking.activities.execute(REQUEST) == DispatchResult(outcome="pending")
+    assert (await booking.call()).started == 0
+    await booking.store.stage_result(THREAD, ToolResultPart(call_id="c", content="yes"))
+    assert (await booking.activities.execute(REQUEST)).preview == "yes"
+
+
+async def test_a_settled_call_is_not_run() -> None:
+    """A stop came first: nobody waits for this call any more."""
+    booking = await Booking(MemoryStore()).called()
+    with pytest.raises(ApplicationError) as raised:
+        await booking.activities.execute(REQUEST.with_(call_id="other"))
+    assert (raised.value.non_retryable, booking.runs) == (True, 0)
