@@ -4,59 +4,100 @@ Tests, the demo and anyone who doubts it can check a finished thread. A dispatch
 the sync that made its step durable was recorded, as a local activity's marker or as a completed regular activity.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
+from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from perdure import ids
-from perdure.agent import Limits
 from perdure.batch import SyncReport
 from perdure.codec import loads
-from perdure.contract import DISPATCH, SYNC, DispatchRequest
+from perdure.contract import (
+    COMPLETE,
+    DISPATCH,
+    LOAD,
+    SYNC,
+    CompleteRequest,
+    CompleteResult,
+    DispatchRequest,
+    LoadResult,
+)
 
 _LOCAL_ACTIVITY = "core_local_activity"
 
 
 def early_dispatches(events: Iterable[HistoryEvent], thread_id: str) -> list[str]:
     """One sentence for each dispatch that was scheduled too early; give the events of all runs, in order."""
-    durable: set[str] = set()
-    syncs: dict[int, str] = {}
+    seen = _Seen(thread_id)
     early: list[str] = []
     for event in events:
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            scheduled = event.activity_task_scheduled_event_attributes
-            syncs[event.event_id] = scheduled.activity_type.name
-            if scheduled.activity_type.name == DISPATCH:
-                request = DispatchRequest.model_validate(loads(scheduled.input.payloads[0].data))
-                if request.call_id not in durable:
-                    early.append(f"event {event.event_id} dispatches {request.call_id} before its step was synced")
-        for report in _reports(event, syncs):
-            for turn, step in report.steps:
-                durable.update(ids.call_id(thread_id, turn, step, index) for index in range(Limits().parallel_calls))
+        call_id = _dispatched(event)
+        if call_id is not None and call_id not in seen.durable:
+            early.append(f"event {event.event_id} dispatches {call_id} before its step was synced")
+        seen.take(event)
     return early
 
 
 def dispatched_calls(events: Iterable[HistoryEvent]) -> list[str]:
     """The call ids that were dispatched, in order; so that a check can tell that it had something to check."""
-    return [
-        DispatchRequest.model_validate(
-            loads(event.activity_task_scheduled_event_attributes.input.payloads[0].data)
-        ).call_id
-        for event in events
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
-        and event.activity_task_scheduled_event_attributes.activity_type.name == DISPATCH
-    ]
+    return [call_id for event in events if (call_id := _dispatched(event)) is not None]
 
 
-def _reports(event: HistoryEvent, scheduled: dict[int, str]) -> Iterator[SyncReport]:
-    if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
-        marker = event.marker_recorded_event_attributes
-        if marker.marker_name == _LOCAL_ACTIVITY and marker.details["data"].payloads:
-            data = loads(marker.details["data"].payloads[0].data)
-            if data.get("activity_type") == SYNC and "result" in marker.details:
-                yield SyncReport.model_validate(loads(marker.details["result"].payloads[0].data))
-    elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-        completed = event.activity_task_completed_event_attributes
-        if scheduled.get(completed.scheduled_event_id) == SYNC:
-            yield SyncReport.model_validate(loads(completed.result.payloads[0].data))
+@dataclass
+class _Seen:
+    """What a history has shown so far: the calls that each model call made, and those of them that are durable.
+
+    A run that takes over an open turn finds its calls in the store, so what was loaded is durable as well.
+    """
+
+    thread_id: str
+    durable: set[str] = field(default_factory=set[str])
+    made: dict[tuple[int, int], set[str]] = field(default_factory=dict[tuple[int, int], set[str]])
+    scheduled: dict[int, HistoryEvent] = field(default_factory=dict[int, HistoryEvent])
+
+    def take(self, event: HistoryEvent) -> None:
+        """Go on by one event."""
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            # A new run counts its events from 1 again, but schedules whatever completes in it.
+            self.scheduled[event.event_id] = event
+            return
+        activity, request, result = self._returned(event)
+        if activity == COMPLETE:
+            model_call = CompleteRequest.model_validate(request)
+            self.made[model_call.turn, model_call.step] = {
+                ids.call_id(self.thread_id, model_call.turn, model_call.step, call.index)
+                for call in CompleteResult.model_validate(result).calls
+            }
+        elif activity == SYNC:
+            for step in SyncReport.model_validate(result).steps:
+                self.durable |= self.made.get(step, set())
+        elif activity == LOAD:
+            self.durable |= {call.call_id for call in LoadResult.model_validate(result).tail.calls}
+
+    def _returned(self, event: HistoryEvent) -> tuple[str | None, Any, Any]:
+        """The activity whose result the event records, its input unless it was a local one, and the result."""
+        if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
+            marker = event.marker_recorded_event_attributes
+            if marker.marker_name == _LOCAL_ACTIVITY and marker.details["data"].payloads and "result" in marker.details:
+                data = loads(marker.details["data"].payloads[0].data)
+                return data.get("activity_type"), None, loads(marker.details["result"].payloads[0].data)
+        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            completed = event.activity_task_completed_event_attributes
+            scheduled = self.scheduled[completed.scheduled_event_id].activity_task_scheduled_event_attributes
+            return scheduled.activity_type.name, _first(scheduled.input), _first(completed.result)
+        return None, None, None
+
+
+def _dispatched(event: HistoryEvent) -> str | None:
+    """The call that the event schedules the dispatch of."""
+    scheduled = event.activity_task_scheduled_event_attributes
+    if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED or scheduled.activity_type.name != DISPATCH:
+        return None
+    return DispatchRequest.model_validate(_first(scheduled.input)).call_id
+
+
+def _first(payloads: Payloads) -> Any:
+    return loads(payloads.payloads[0].data)
