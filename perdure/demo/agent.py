@@ -15,10 +15,10 @@ from perdure.demo.environment import MODEL_VARIABLE, RUNS_VARIABLE
 from perdure.demo.tool_runs import ToolRuns
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 
-WEATHER_S: Final = 0.8
+WEATHER_S: Final = 0.5
 BOOKING_S: Final = 2.0
-_CHUNK_CHARS: Final = 6
-_CHUNK_DELAY_S: Final = 0.03
+_CHUNK_CHARS: Final = 7
+_CHUNK_DELAY_S: Final = 0.02
 _WEATHER: Final = {"Berlin": "rain, 9 °C", "Cairo": "sun, 31 °C", "Oslo": "snow, -4 °C", "Paris": "clouds, 14 °C"}
 _PLACE: Final = "Chez Marie"
 _INSTRUCTIONS: Final = (
@@ -43,6 +43,8 @@ def answer(asked: Asked) -> Reply:
         calls.insert(0, Call("book_table", {"restaurant": _PLACE, "people": _people(words)}))
     if calls:
         return _say("I see to it.", *calls)
+    if "thank" in words:
+        return _say("You are welcome. All of this is written down, whoever of us is killed next.")
     return _say(
         f"I am the concierge, in process {os.getpid()}. I follow a script: I know the weather in "
         f"{', '.join(_WEATHER)}, I book tables at {_PLACE}, I tell a story, and I explain what happens when a worker "

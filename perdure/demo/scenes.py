@@ -114,7 +114,7 @@ class Scenes:
         await self._kill()
         self._tell("get_weather is declared retry_safe and runs again. book_table is not: nobody may run it twice.")
         await self._resumed("m6")
-        await self._say("m7", "Thank you! One more time: how is the weather in Paris?")
+        await self._say("m7", "Thank you!")
         await self._settled("m7")
 
     # -- doing -------------------------------------------------------------------------------------------------

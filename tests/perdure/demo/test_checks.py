@@ -15,7 +15,7 @@ from temporalio.api.history.v1 import (
 from perdure import ids
 from perdure.batch import SyncReport
 from perdure.codec import Wire, dumps
-from perdure.contract import DISPATCH, SYNC, DispatchRequest
+from perdure.contract import COMPLETE, DISPATCH, SYNC, CallOutline, CompleteRequest, CompleteResult, DispatchRequest
 from perdure.demo.agent import agent
 from perdure.demo.checks import check
 from perdure.demo.evidence import Evidence, Notes
@@ -57,14 +57,14 @@ def scheduled(event_id: int, name: str, request: Wire) -> HistoryEvent:
     )
 
 
-def synced(event_id: int, scheduled_id: int, report: SyncReport) -> HistoryEvent:
-    """A sync has ended."""
+def completed(event_id: int, scheduled_id: int, result: Wire) -> HistoryEvent:
+    """An activity has ended."""
     return HistoryEvent(
         event_id=event_id,
         event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
         activity_task_completed_event_attributes=ActivityTaskCompletedEventAttributes(
             scheduled_event_id=scheduled_id,
-            result=Payloads(payloads=[Payload(data=dumps(report).encode())]),
+            result=Payloads(payloads=[Payload(data=dumps(result).encode())]),
         ),
     )
 
@@ -105,10 +105,12 @@ def evidence() -> Evidence:
             )
         ),
         events=[
-            scheduled(1, SYNC, Wire()),
-            synced(2, 1, SyncReport(number=1, steps=((1, 0),))),
-            dispatch(3, BOOK),
-            dispatch(4, LOOK),
+            scheduled(1, COMPLETE, CompleteRequest(thread_id=THREAD, agent="demo", turn=1)),
+            completed(2, 1, CompleteResult(calls=tuple(CallOutline(index=n, tool="tool") for n in (0, 1)))),
+            scheduled(3, SYNC, Wire()),
+            completed(4, 3, SyncReport(number=1, steps=((1, 0),))),
+            dispatch(5, BOOK),
+            dispatch(6, LOOK),
         ],
         runs=[
             ToolRun("book_table", {"restaurant": "Chez Marie", "people": 4}, OLD, returned=False),
@@ -169,9 +171,12 @@ FAULTS: dict[str, list[tuple[str, Callable[[Evidence], Evidence]]]] = {
         ),
     ],
     "a step is synced before its calls are dispatched": [
-        ("dispatch before the sync", lambda good: replace(good, events=[*good.events[2:], *good.events[:2]])),
-        ("a call is dispatched twice", lambda good: replace(good, events=[*good.events, dispatch(5, LOOK)])),
-        ("a call is never dispatched", lambda good: replace(good, events=good.events[:3])),
+        (
+            "dispatch before the sync",
+            lambda good: replace(good, events=[*good.events[:2], *good.events[4:], *good.events[2:4]]),
+        ),
+        ("a call is dispatched twice", lambda good: replace(good, events=[*good.events, dispatch(7, LOOK)])),
+        ("a call is never dispatched", lambda good: replace(good, events=good.events[:5])),
     ],
     "no call runs its tool twice, unless it is retry_safe and was cut off": [
         ("a booking runs twice", lambda good: ran_again(good, "book_table", returned=True)),
