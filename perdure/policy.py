@@ -28,9 +28,6 @@ latency; left to itself the SDK waits 80 % of the heartbeat timeout."""
 GRACEFUL_SHUTDOWN: Final = timedelta(seconds=10)
 """How long a draining worker gives its activities to hand themselves over."""
 
-CANCEL_GRACE: Final = timedelta(seconds=0.5)
-"""How long a stopped turn may take to settle."""
-
 
 @dataclass(frozen=True)
 class Policy:
