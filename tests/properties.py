@@ -9,6 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+__all__ = ["few_words", "hostile_text", "json_values", "paired", "settings"]
+
 # No deadline: these tests share their machine with servers, and a slow moment is not a failure.
 settings.register_profile("quick", max_examples=60, stateful_step_count=40, deadline=None)
 settings.register_profile(
@@ -32,6 +34,9 @@ hostile_text: st.SearchStrategy[str] = st.one_of(
     st.sampled_from(["", " ", "\x00", "\ud83d", "\ude42\ud83d", "a\ud800b", "🙂", "\u2028", "\x1b[31m", "x" * 300]),
 ).map(paired)
 """Words as people, models and tools send them: NUL, halves of surrogate pairs, controls."""
+
+few_words: st.SearchStrategy[str] = st.sampled_from(["hi", "ho", "\x00\ud83d"])
+"""So few that the same ones come again."""
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | hostile_text,

@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perdure import batch, contract, details, history_state, inputs, messages, ports, turn_buffer
 from perdure.codec import MAX_LEVELS, Wire, clip, digest, dumps, head, is_json, loads, loads_object
 from perdure.messages import Message, Status, TextPart, ToolCallPart, Usage
 from tests.perdure.wire_values import values_of
-from tests.properties import hostile_text, json_values
+from tests.properties import hostile_text, json_values, settings
 
 BOUNDARY_TYPES = sorted(
     {
