@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -69,10 +71,19 @@ class Account:
         return all(self._passes(folder) for folder in folders)
 
     def own(self, folder: Path) -> None:
-        """Make a folder for this user alone. Only folders that this package has made come here."""
-        folder.mkdir(mode=0o700, exist_ok=True)
+        """Make a folder for this user alone, or take one that is theirs or ours.
+
+        Raises:
+            ConfigurationError: if it belongs to somebody else, or is a link: paths in the folder for temporary files
+                can be guessed, and root must not give away what somebody has put there.
+        """
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (self.uid, os.geteuid()):
+            raise ConfigurationError(f"{folder} is needed for PostgreSQL, but it belongs to somebody else.")
         if self.lent:
-            os.chown(folder, self.uid, self.gid)
+            os.chown(folder, self.uid, self.gid, follow_symlinks=False)
 
     def _passes(self, folder: Path) -> bool:
         status = folder.stat()
