@@ -83,7 +83,9 @@ class ThreadWorkflow:
     """One conversation thread, workflow id `thread:{thread_id}`."""
 
     def __init__(self) -> None:
-        self._thread_id = ids.thread_id(workflow.info().workflow_id)
+        info = workflow.info()
+        self._thread_id = ids.thread_id(info.workflow_id)
+        self._began = info.get_current_history_length(), info.get_current_history_size()
         self._agent = ""
         self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
         self._history = HistoryManager(HistoryState(thread_id=self._thread_id))
@@ -322,14 +324,21 @@ class ThreadWorkflow:
                 await self._recover(error)
 
     def _is_history_long(self) -> bool:
-        """Whether the run is to end: its history is long, no tool runs, and what waits fits into one payload."""
+        """Whether the run is to end: its history is long, no tool runs, and what waits can be carried.
+
+        Counted from its start: a run that began with much to carry would end at once, and the next one too.
+        """
         info = workflow.info()
+        events, size = self._began
         is_long = (
             info.is_continue_as_new_suggested()
-            or info.get_current_history_length() >= self._loaded.history_events
-            or info.get_current_history_size() >= CONTINUE_AS_NEW_BYTES
+            or info.get_current_history_length() - events >= self._loaded.history_events
+            or info.get_current_history_size() - size >= CONTINUE_AS_NEW_BYTES
         )
-        return is_long and not self._calls.running and len(dumps(self._inbox.waiting)) <= PAYLOAD_BYTES
+        return is_long and not self._calls.running and self._can_carry()
+
+    def _can_carry(self) -> bool:
+        return len(dumps(self._inbox.waiting)) <= PAYLOAD_BYTES
 
     async def _continue_as_new(self) -> None:
         """Hand everything to a new run, between two steps.
@@ -348,6 +357,10 @@ class ThreadWorkflow:
             if workflow.all_handlers_finished():
                 break
             self._is_leaving = True
+        self._is_leaving = False
+        if not self._can_carry():
+            # More came in while the timer ran: this run goes on until enough of it has been worked off.
+            return
         carried = Carried(
             agent=self._agent,
             loaded=self._loaded,
