@@ -24,7 +24,7 @@ from perdure.dev import process
 from perdure.errors import ConfigurationError
 from perdure.loader import DEMO
 
-_UP: Final = timedelta(seconds=30)
+_UP: Final = timedelta(seconds=60)
 _DOWN: Final = policy.GRACEFUL_SHUTDOWN + timedelta(seconds=3)
 _FIRST_DELAY: Final = timedelta(seconds=0.5)
 _LAST_DELAY: Final = timedelta(seconds=15)
