@@ -22,6 +22,8 @@ from perdure import ids
 
 _TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
 
+_OURS: Final = ("worker", "server", "postgres", "client")
+
 _PG_BYTES: Final = """
 select sum(pg_total_relation_size(c.oid))::bigint as tables,
        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint as wal
@@ -37,6 +39,8 @@ class Cpu:
     server: float
     postgres: float
     client: float
+    machine: float
+    """All processes of the machine, ours or not."""
 
     @classmethod
     def now(cls, stage: Stage) -> Self:
@@ -47,15 +51,18 @@ class Cpu:
             server=_tree_ms(stage.server.pid),
             postgres=_tree_ms(stage.postgres_pid),
             client=time.process_time() * 1000,
+            machine=_machine_ms(),
         )
 
     def per_turn(self, since: "Cpu", turns: int) -> dict[str, float]:
         """The mean over some turns, by process and in total."""
-        parts = {
-            name: (getattr(self, name) - getattr(since, name)) / turns
-            for name in ("worker", "server", "postgres", "client")
-        }
+        parts = {name: (getattr(self, name) - getattr(since, name)) / turns for name in _OURS}
         return {name: rounded(value) for name, value in {**parts, "total": sum(parts.values())}.items()}
+
+    def others(self, since: "Cpu", took_s: float) -> float:
+        """How many processors other programs kept busy: figures are to be trusted only if it is small."""
+        ours = sum(getattr(self, name) - getattr(since, name) for name in _OURS)
+        return rounded((self.machine - since.machine - ours) / (took_s * 1000))
 
 
 @dataclass(frozen=True)
@@ -122,3 +129,9 @@ def _tree_ms(pid: int) -> float:
         return 0
     # user and system time, its own and that of children it has waited for: fields 14 to 17 of proc(5)
     return sum(map(int, fields[11:15])) * _TICK_MS + sum(_tree_ms(child) for child in children)
+
+
+def _machine_ms() -> float:
+    """User, nice, system and interrupt time of all processors since the start of the machine: see `stat` in proc(5)."""
+    user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split(maxsplit=8)[1:8])
+    return (user + nice + system + irq + softirq) * _TICK_MS

@@ -15,7 +15,7 @@ SETTLING_S = 0.5
 async def measure(arguments: argparse.Namespace) -> Figures:
     """Run the conversations, each one turn after the other."""
     async with stage(arguments.work) as running:
-        cpu, bytes_before = Cpu.now(running), await PostgresBytes.now(running)
+        cpu_before, bytes_before = Cpu.now(running), await PostgresBytes.now(running)
         clock = asyncio.get_running_loop().time
         began = clock()
         latencies = await asyncio.gather(
@@ -24,7 +24,8 @@ async def measure(arguments: argparse.Namespace) -> Figures:
         took_s = clock() - began
         await asyncio.sleep(SETTLING_S)
         turns = arguments.conversations * arguments.turns
-        cpu_ms_per_turn = Cpu.now(running).per_turn(cpu, turns)
+        cpu_after = Cpu.now(running)
+        others_cores = cpu_after.others(cpu_before, clock() - began)
         bytes_after = await PostgresBytes.now(running)
         histories = [
             history
@@ -39,10 +40,11 @@ async def measure(arguments: argparse.Namespace) -> Figures:
         "turns": arguments.turns,
         "turns_per_s": rounded(turns / took_s),
         **_latencies(latencies),
-        "cpu_ms_per_turn": cpu_ms_per_turn,
+        "cpu_ms_per_turn": cpu_after.per_turn(cpu_before, turns),
         **_temporal(histories, turns),
         "pg_bytes_per_turn": round((bytes_after.tables - bytes_before.tables) / turns),
         "pg_wal_bytes_per_turn": round((bytes_after.wal - bytes_before.wal) / turns),
+        "others_cores": others_cores,
     }
 
 
