@@ -32,7 +32,8 @@ class Tool:
         description: what the model reads.
         parameters: JSON schema of the arguments, of type object.
         function: the Python function, sync or async. Sync ones run in a thread, which nothing can stop: after a
-            timeout or an interrupt it runs on to its end, and what it returns is dropped.
+            timeout or an interrupt it runs on to its end, and what it returns is dropped. After an interrupt
+            `temporalio.activity.is_cancelled()` is true in it.
         kind: `function` runs on the worker; `client` waits for a result from the user's side.
         passive: waiting for it does not hold back events and reports (the sleep family).
         retry_safe: running it twice does no harm, so after a crash it runs again. Without it a call whose worker

@@ -1,6 +1,5 @@
 """The activity `dispatch`: a call is run once, and what is not known about it is said."""
 
-from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -11,46 +10,17 @@ from activities.dispatch import OUTCOME_UNKNOWN, DispatchActivities
 from perdure.agent import Agent, Agents
 from perdure.batch import AppendMessage, AppendParts, SyncBatch
 from perdure.contract import DispatchRequest, DispatchResult
-from perdure.errors import StoreUnavailable
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
 from perdure.policy import ErrorType
 from perdure.ports import OpenCall, ThreadRecord
 from perdure.testing import ScriptedModel
 from perdure.tools import Tool, function_tool
 from stores.memory import MemoryStore
+from tests.activities.lossy_store import LossyStore
 
 THREAD = "t"
 REQUEST = DispatchRequest(thread_id=THREAD, agent="a", call_id="c")
 ASK = Tool(name="ask", description="Ask the user.", parameters={"type": "object"}, kind="client")
-
-
-class LossyStore(MemoryStore):
-    """Loses replies: what is written stays written.
-
-    Attributes:
-        lost: how often the next calls of a name are not answered.
-    """
-
-    def __init__(self, **lost: int) -> None:
-        super().__init__()
-        self.lost = Counter(lost)
-
-    async def start_call(self, thread_id: str, call_id: str, owner: str | None = None) -> OpenCall:
-        """See the class."""
-        call = await super().start_call(thread_id, call_id, owner)
-        self._lose("start")
-        return call
-
-    async def stage_result(self, thread_id: str, result: ToolResultPart) -> ToolResultPart:
-        """See the class."""
-        staged = await super().stage_result(thread_id, result)
-        self._lose("stage")
-        return staged
-
-    def _lose(self, name: str) -> None:
-        if self.lost[name] > 0:
-            self.lost[name] -= 1
-            raise StoreUnavailable("The reply was lost.")
 
 
 class Booking:

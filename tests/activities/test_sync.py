@@ -5,16 +5,18 @@ from datetime import timedelta
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.sync import SyncActivities
+from activities.sync import SyncActivities, store_call
 from perdure import ids
-from perdure.agent import Agent, Agents
-from perdure.batch import AppendMessage, AppendParts, SyncBatch
+from perdure.agent import Agent, Agents, Limits
+from perdure.batch import AppendMessage, AppendParts, SyncBatch, SyncReport
 from perdure.codec import dumps
 from perdure.contract import CallOutline, LoadRequest, LoadResult, ThreadStart
+from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotFound
 from perdure.history import HistoryManager
-from perdure.inputs import INLINE_BYTES
+from perdure.inputs import INLINE_BYTES, UserMessage
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
-from perdure.ports import ThreadRecord
+from perdure.policy import ErrorType
+from perdure.ports import Tail, ThreadRecord
 from perdure.testing import ScriptedModel
 from perdure.tools import Tool, function_tool
 from stores.memory import MemoryStore
@@ -87,3 +89,66 @@ async def test_a_stored_thread_waits_for_a_worker_that_serves_its_agent() -> Non
     with pytest.raises(ApplicationError, match="no agent 'nobody'") as failure:
         await activities.load(LoadRequest(thread_id="new", start=ThreadStart(agent="nobody")))
     assert failure.value.non_retryable, "a thread that does not exist yet is refused to whoever asks for it"
+
+
+async def test_load_creates_a_thread_once_and_gives_it_back_ever_after() -> None:
+    """How a thread begins counts only for a new one; the first agent is the default."""
+    store = MemoryStore()
+    agents = Agents([Agent(name="a", model="openai:gpt-5", limits=Limits(steps=3, idle=timedelta(minutes=5)))])
+    activities = SyncActivities(store, agents)
+    start = ThreadStart(title="Paris", tenant="acme")
+    first = await activities.load(LoadRequest(thread_id=THREAD, start=start))
+    again = await activities.load(LoadRequest(thread_id=THREAD, start=ThreadStart(title="Oslo")))
+    assert first == again
+    thread = first.tail.thread
+    assert (thread.agent, thread.title, thread.tenant, thread.version) == ("a", "Paris", "acme", 0)
+    assert (first.idle_s, first.model) == (300.0, "openai:gpt-5")
+
+
+async def test_sync_applies_a_batch_once_however_often_it_runs() -> None:
+    """A local activity runs again when its workflow task is refused."""
+    store = MemoryStore()
+    activities = SyncActivities(store, Agents([Agent(name="a", model=ScriptedModel(["hi"]))]))
+    await activities.load(LoadRequest(thread_id=THREAD))
+    history = HistoryManager.from_tail((await activities.load(LoadRequest(thread_id=THREAD))).tail)
+    history.handle_content(UserMessage(id="m1", text="hi"))
+    batch = history.take_pending("run")
+    assert batch is not None
+    assert await activities.sync(batch) == await activities.sync(batch) == SyncReport(number=1)
+    assert len((await store.load_history_with_ancestors(THREAD)).messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "retried"),
+    [
+        (StoreUnavailable("The database cannot be reached."), ErrorType.STORE, True),
+        (StaleWriter("Somebody else has written."), ErrorType.STALE_WRITER, False),
+        (ThreadNotFound(THREAD), ErrorType.USAGE, False),
+        (StoreError("bug: parts from position 2 of message m, which has 1"), ErrorType.BUG, False),
+    ],
+)
+async def test_an_error_of_the_store_says_whether_another_try_can_help(
+    error: StoreError, kind: str, retried: bool
+) -> None:
+    """Only a store that is away is asked again: one that says no would say it for ever."""
+
+    async def fail() -> None:
+        raise error
+
+    with pytest.raises(ApplicationError) as failure:
+        await store_call(fail())
+    assert (failure.value.type, failure.value.non_retryable) == (kind, not retried)
+    assert str(error) in failure.value.message
+
+
+async def test_b08_a_failed_read_is_no_empty_thread() -> None:
+    """The load fails and is tried again; nothing is taken for new that only could not be read."""
+
+    class Away(MemoryStore):
+        async def load_tail(self, thread_id: str, processed: int = 200) -> Tail:
+            raise StoreUnavailable("The database cannot be reached.")
+
+    activities = SyncActivities(Away(), Agents([Agent(name="a", model=ScriptedModel(["hi"]))]))
+    with pytest.raises(ApplicationError, match="It is tried again") as failure:
+        await activities.load(LoadRequest(thread_id=THREAD))
+    assert not failure.value.non_retryable
