@@ -383,8 +383,8 @@ class PerdureClient:
 
 def _named_after(message: UserMessage) -> ThreadStart:
     """How a thread begins with its first words: they are its title."""
-    # A thread that exists keeps its title. Words that wake it name the new run in Temporal's list all the same: to look
-    # the title up would take the database, and words may be sent while that is away.
+    # A thread that exists keeps its title; words that wake it name the new run until the workflow knows better. To look
+    # the title up here would take the database, and words may be sent while that is away.
     return ThreadStart(title=clip(message.text, PREVIEW_CHARS))
 
 
