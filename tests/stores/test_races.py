@@ -5,8 +5,11 @@ import json
 
 import pytest
 
+from perdure.batch import Operation, SyncBatch
+from perdure.codec import dumps
 from perdure.errors import StaleWriter, StepSealed
 from perdure.ports import Change
+from stores import batch_sql
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.stores.builders import (
@@ -24,6 +27,12 @@ from tests.stores.builders import (
     write,
 )
 from tests.stores.postgres_eye import connected, run, waiting
+
+
+def batch_of(operation: Operation) -> str:
+    """A batch of one operation, as the store sends it."""
+    batch = SyncBatch(thread_id=THREAD, number=2, sync_id="sync-2", operations=(operation,))
+    return dumps(batch_sql.operations(batch, {}))
 
 
 async def test_a_chunk_that_is_being_written_is_part_of_the_sealed_answer(
@@ -49,12 +58,10 @@ async def test_a_chunk_that_waits_while_the_step_is_sealed_is_refused(
     """Though the writer had begun before the stop was through."""
     await started(postgres)
     await postgres.append_chunks(THREAD, 1, 0, 1, [delta("Hel")])
-    operations = [
-        {"kind": "commit_step", "message_id": "a", "start": 0, "turn": 1, "step": 0, "discard": True},
-    ]
+    operations = batch_of(commit("a").with_(discard=True))
     async with connected(database_url) as stopper, connected(database_url) as eye:
         async with stopper.transaction():
-            await run(stopper, "append_messages", THREAD, 2, "stop", "{}", json.dumps(operations))
+            await run(stopper, "append_messages", THREAD, 2, "stop", "{}", operations)
             late = asyncio.create_task(postgres.append_chunks(THREAD, 1, 0, 1, [delta("lo")]))
             await eventually(lambda: waiting(eye))
         with pytest.raises(StepSealed):
@@ -143,10 +150,8 @@ async def test_readers_do_not_wait_for_writers(postgres: PostgresStore, database
     await postgres.finish_step(THREAD, 1, 0, 1, (call("c"), text("x")), DONE, [])
     before = await postgres.snapshot(THREAD)
     async with connected(database_url) as writer, writer.transaction():
-        operation = {
-            "kind": "commit_step", "message_id": "a", "start": 0, "turn": 1, "step": 0, "discard": True,
-        }  # fmt: skip
-        await run(writer, "append_messages", THREAD, 2, "slow", "{}", json.dumps([operation]))
+        operations = batch_of(commit("a").with_(discard=True))
+        await run(writer, "append_messages", THREAD, 2, "slow", "{}", operations)
         async with asyncio.timeout(5):
             assert await postgres.snapshot(THREAD) == before
             assert (await postgres.load_tail(THREAD)).thread == before.thread

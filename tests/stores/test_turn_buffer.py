@@ -204,14 +204,14 @@ async def test_discard_drops_everything(store: Store) -> None:
     assert (await store.load_tail(THREAD)).calls == ()
 
 
-async def test_calls_that_must_not_run_are_not_opened(store: Store) -> None:
-    """A call with an error is history, but nobody may start it."""
+async def test_calls_that_must_not_run_are_never_started(store: Store) -> None:
+    """A call with an error has that for its result, and whoever would run it is given that."""
     await started(store)
     await store.finish_step(THREAD, 1, 0, 1, (call("c1").with_(error="unknown tool"), call("c2")), CALLS, [])
     await write(store, 2, commit("a"))
-    assert [(item.call_id, item.index) for item in (await store.load_tail(THREAD)).calls] == [("c2", 1)]
-    with pytest.raises(StoreError, match="not open"):
-        await store.start_call(THREAD, "c1")
+    assert [(item.call_id, item.index) for item in (await store.load_tail(THREAD)).calls] == [("c1", 0), ("c2", 1)]
+    refused = await store.start_call(THREAD, "c1")
+    assert (refused.started, refused.result and refused.result.content) == (0, "unknown tool")
 
 
 async def test_two_steps_of_one_turn_follow_each_other(store: Store) -> None:
