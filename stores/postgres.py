@@ -7,7 +7,9 @@ are SQL functions (`migrations/`), which lock the thread's row first; argued the
 from collections.abc import AsyncGenerator
 from typing import Self
 
+from perdure.turn_buffer import Chunk
 from stores.database import Database
+from stores.hint_sender import HintSender
 from stores.listener import Listener
 from stores.postgres_conversation import PostgresConversation
 from stores.postgres_state import PostgresState
@@ -22,6 +24,7 @@ class PostgresStore(PostgresConversation, PostgresTurnBuffer, PostgresState):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._listener = Listener(database.address)
+        self._hints = HintSender(database)
 
     @classmethod
     async def connect(cls, url: str, *, max_size: int = 10) -> Self:
@@ -41,6 +44,7 @@ class PostgresStore(PostgresConversation, PostgresTurnBuffer, PostgresState):
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._hints.close()
         await self._listener.close()
         await self._database.close()
 
@@ -49,6 +53,13 @@ class PostgresStore(PostgresConversation, PostgresTurnBuffer, PostgresState):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def append_chunks(
+        self, thread_id: str, turn: int, step: int, attempt: int, chunks: list[Chunk], first: int | None = None
+    ) -> None:
+        """See `perdure.ports.ConversationStore`."""
+        await super().append_chunks(thread_id, turn, step, attempt, chunks, first)
+        self._hints.send(thread_id)
 
     def listen(self, thread_id: str) -> AsyncGenerator[None]:
         """Yields when the thread may have changed, at once and after every lost connection."""

@@ -108,6 +108,13 @@ select * from perdure.begin_step($1, $2, $3, $4)
 -- name: append_chunks
 select perdure.append_chunks($1, $2, $3, $4, $5, $6)
 
+-- name: notify
+-- Without waiting for the disk: the lock that notifications take is held until then.
+with unsafe as materialized (
+    select set_config('synchronous_commit', 'off', true)
+)
+select pg_notify('perdure', thread_id) from unsafe cross join unnest($1::text[]) as thread_id
+
 -- name: finish_step
 select perdure.finish_step($1, $2, $3, $4, $5, $6, $7, $8, $9)
 

@@ -310,7 +310,9 @@ begin
         perform perdure.put_step(s);
         t.seq := s.began;
     end if;
-    perform perdure.touch_thread(perdure.add_chunks(t, p_turn, p_step, p_attempt, p_chunks, p_first));
+    t := perdure.add_chunks(t, p_turn, p_step, p_attempt, p_chunks, p_first);
+    -- No hint from here: notifications are serialized over the whole cluster, and this is the write that is frequent.
+    update perdure.threads set seq = t.seq where thread = t.thread;
 end $$;
 
 create function perdure.finish_step(

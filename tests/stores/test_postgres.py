@@ -14,6 +14,7 @@ from perdure.errors import ConfigurationError, StoreUnavailable
 from perdure.messages import Message, TextPart
 from perdure.ports import ThreadRecord
 from stores.database import SESSION_SETTINGS, Database
+from stores.hint_sender import HintSender
 from stores.postgres import PostgresStore
 from stores.queries import QUERIES, parse
 from tests.databases import execute, in_database
@@ -32,7 +33,7 @@ from tests.stores.builders import (
     with_calls,
     write,
 )
-from tests.stores.postgres_eye import connected
+from tests.stores.postgres_eye import connected, run
 
 
 @pytest.fixture
@@ -44,7 +45,8 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         original = getattr(asyncpg.Connection, method)
 
         async def counted(self: Any, statement: str, *args: Any, **options: Any) -> Any:
-            sent.append(statement)
+            if statement != QUERIES["notify"]:  # nobody waits for it
+                sent.append(statement)
             return await original(self, statement, *args, **options)
 
         monkeypatch.setattr(asyncpg.Connection, method, counted)
@@ -187,16 +189,22 @@ async def test_the_turn_buffer_is_empty_after_a_turn(postgres: PostgresStore, da
         assert await eye.fetchval("select count(*) from perdure.chunks") == 0
 
 
-async def test_each_write_notifies_once_from_inside_its_transaction(postgres: PostgresStore, database_url: str) -> None:
-    """The thread's id is told to whoever listens, when and only when the write is visible."""
-    await with_calls(postgres, "c1")
+async def heard_by(eye: "asyncpg.Connection[asyncpg.Record]") -> "asyncio.Queue[object]":
+    """The thread ids that a connection is told from now on."""
     told: asyncio.Queue[object] = asyncio.Queue()
+
+    def take(connection: object, pid: int, channel: str, thread_id: object) -> None:
+        told.put_nowait(thread_id)
+
+    await eye.add_listener("perdure", take)
+    return told
+
+
+async def test_each_write_notifies_once_when_it_is_visible(postgres: PostgresStore, database_url: str) -> None:
+    """The thread's id is told to whoever listens: from inside the transaction, except for chunks."""
+    await with_calls(postgres, "c1")
     async with connected(database_url) as eye, connected(database_url) as writer:
-
-        def take(connection: object, pid: int, channel: str, thread_id: object) -> None:
-            told.put_nowait(thread_id)
-
-        await eye.add_listener("perdure", take)
+        told = await heard_by(eye)
         for attempt in (
             postgres.begin_step(THREAD, 1, 1, 1),
             postgres.append_chunks(THREAD, 1, 1, 1, [delta("x")]),
@@ -213,6 +221,39 @@ async def test_each_write_notifies_once_from_inside_its_transaction(postgres: Po
             await eye.fetchval("select 1")
             assert told.empty()
         assert await asyncio.wait_for(told.get(), 10) == THREAD
+        assert told.empty()
+
+
+async def test_chunks_themselves_do_not_notify(postgres: PostgresStore, database_url: str) -> None:
+    """Else all writers of the cluster would wait for each other; what is told next is the write after them."""
+    await started(postgres)
+    async with connected(database_url) as eye, connected(database_url) as writer:
+        told = await heard_by(eye)
+        for count in range(3):
+            await run(writer, "append_chunks", THREAD, 1, 0, 1, ['{"index":0,"delta":"x"}'], count)
+        await run(writer, "notify", ["control"])
+        assert await asyncio.wait_for(told.get(), 10) == "control"
+        assert told.empty()
+
+
+async def test_hints_of_many_writes_go_out_together(postgres: PostgresStore, database_url: str) -> None:
+    """Threads that have changed until a hint goes out share its transaction, each once; none is left out."""
+    names = [f"t{n}" for n in range(20)]
+    for name in names:
+        await postgres.create_thread(ThreadRecord(thread_id=name, agent="demo"))
+    async with connected(database_url) as eye:
+        told = await heard_by(eye)
+        await asyncio.gather(*(postgres.append_chunks(name, 1, 0, 1, [delta("x")]) for name in names))
+        async with asyncio.timeout(10):
+            assert {await told.get() for _ in names} == set(names)
+        database = await Database.connect(database_url, max_size=2)
+        sender = HintSender(database)
+        for name in (*names, *names):
+            sender.send(name)
+        await sender.close()
+        await database.close()
+        async with asyncio.timeout(10):
+            assert [await told.get() for _ in names] == names
         assert told.empty()
 
 
