@@ -20,8 +20,8 @@ class Attributes:
     """
 
     def __init__(self, thread: ThreadRecord, *, enabled: bool) -> None:
+        self.title = thread.title
         self._enabled = enabled
-        self._state: State | None = None
         self._fixed = {
             AGENT: thread.agent,
             TENANT: thread.tenant,
@@ -32,6 +32,8 @@ class Attributes:
 
     def show(self, state: State) -> None:
         """Set the state, and with the first call whatever the start of the workflow left out."""
+        if self.title and workflow.memo_value("title", None) != self.title:
+            workflow.upsert_memo({"title": self.title})
         if not self._enabled:
             return
         present = workflow.info().typed_search_attributes

@@ -36,11 +36,11 @@ class Board:
         self.problems = (*self.problems, clip(sentence, PROBLEM_CHARS))[-PROBLEMS:]
 
     def transcript(self) -> str:
-        """The last lines, as Markdown."""
+        """The last lines, as they were said."""
         return transcript(self.lines)
 
     def show(self, status: ThreadStatus, attributes: Attributes, state: State | None) -> None:
         """Bring the UI up to date; the state attribute only if one is given, since a change costs an event."""
         if state is not None:
             attributes.show(state)
-        workflow.set_current_details(details(status, self.lines))
+        workflow.set_current_details(details(status, self.lines, attributes.title))

@@ -42,13 +42,14 @@ with workflow.unsafe.imports_passed_through():
     from perdure.inbox import Inbox, InputKind, read_input
     from perdure.inputs import Accepted, AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
     from perdure.policy import COMPLETE as COMPLETE_POLICY
-    from perdure.policy import CONTINUE_AS_NEW_BYTES, ErrorType
+    from perdure.policy import ErrorType
     from perdure.ports import Tail, ThreadRecord
     from workflows.answers import Answers
     from workflows.attributes import Attributes, State
     from workflows.board import Board
     from workflows.calls import Calls, Handle, seen
     from workflows.failure import sentence
+    from workflows.run_length import ACTIVITY, TASK, UPDATE, RunLength
     from workflows.status import thread_status
     from workflows.stored import stored
 
@@ -83,9 +84,8 @@ class ThreadWorkflow:
     """One conversation thread, workflow id `thread:{thread_id}`."""
 
     def __init__(self) -> None:
-        info = workflow.info()
-        self._thread_id = ids.thread_id(info.workflow_id)
-        self._began = info.get_current_history_length(), info.get_current_history_size()
+        self._thread_id = ids.thread_id(workflow.info().workflow_id)
+        self._length = RunLength()
         self._agent = ""
         self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
         self._history = HistoryManager(HistoryState(thread_id=self._thread_id))
@@ -96,6 +96,7 @@ class ThreadWorkflow:
         self._calls = Calls()
         self._board = Board()
         self._failures = 0
+        self._is_loaded = False
         self._is_leaving = False
         self._active_at = workflow.now()
 
@@ -145,13 +146,10 @@ class ThreadWorkflow:
             )
         if carried is None:
             try:
-                await self._load(ThreadStart.model_validate(start if start is not None else {}))
-            except ValueError as error:
-                raise ApplicationError(
-                    f'The start input was refused ({error}). Give an object such as {{"agent": "NAME"}}, or nothing.',
-                    type=ErrorType.USAGE,
-                    non_retryable=True,
-                ) from error
+                request = ThreadStart.read(start)
+            except UsageError as error:
+                raise _refusal(error) from error
+            await self._load(request)
         else:
             self._agent, self._loaded = carried.agent, carried.loaded
             self._history = HistoryManager(carried.history)
@@ -159,6 +157,7 @@ class ThreadWorkflow:
             self._inbox = Inbox(carried.waiting + self._inbox.waiting)
             self._calls = Calls(carried.outside)
             self._board = Board(carried.lines, carried.problems + self._board.problems)
+        self._is_loaded = True
         self._attributes = Attributes(self._loaded.tail.thread, enabled=self._loaded.search_attributes)
 
     async def _load(self, start: ThreadStart) -> None:
@@ -174,6 +173,7 @@ class ThreadWorkflow:
 
         What it interrupts is stopped after that, never before: the store may know an input already.
         """
+        turn = self._history.open_turn
         size = 0
         while len(self._batch) < BATCH_INPUTS and size < PAYLOAD_BYTES:
             content = self._inbox.take(self._history.phase)
@@ -182,7 +182,10 @@ class ThreadWorkflow:
             self._batch.append(content)
             self._history.handle_content(content)
             size += len(dumps(content))
+        self._length.add(TASK, size)
         await self._sync()
+        if turn is not None and self._is_closed(turn):
+            self._board.line("Assistant", "(stopped)")
         dispositions = self._history.take_dispositions()
         for content in self._batch:
             if isinstance(content, UserMessage | Event):
@@ -195,6 +198,7 @@ class ThreadWorkflow:
     async def _complete(self, turn: OpenTurn) -> None:
         """One model call, raced against inputs; then its step is durable."""
         number, step = self._history.begin_step()
+        self._length.add(ACTIVITY + TASK)
         self._show("running" if step else None)
         self._model_call = model_call = workflow.start_activity(
             COMPLETE,
@@ -219,7 +223,9 @@ class ThreadWorkflow:
         try:
             outline = model_call.result()
         except ActivityError as error:
-            self._history.fail_turn(sentence(error, "The model call failed"))
+            why = sentence(error, "The model call failed")
+            self._history.fail_turn(why)
+            self._board.line("Assistant", f"({why})")
         else:
             self._history.handle_step(outline)
             self._history.flush_turn_trimming_reasoning()
@@ -236,6 +242,8 @@ class ThreadWorkflow:
             if not call.dispatched and not call.settled:
                 self._calls.start(call, self._thread_id, self._agent)
                 self._history.mark_dispatched(call.call_id)
+                self._length.add(ACTIVITY)
+        self._length.add(TASK)
         self._show("running")
         await workflow.wait_condition(lambda: self._has_ready() or not self._calls.running or self._calls.has_done())
         for call_id, handle in self._calls.take_done():
@@ -263,6 +271,7 @@ class ThreadWorkflow:
     async def _sync(self) -> None:
         """Make everything durable that was decided since the last sync."""
         while (batch := self._history.take_pending(workflow.info().run_id)) is not None:
+            self._length.add()
             self._history.synced(await stored(SYNC, batch, SyncReport, f"sync {batch.number}"))
 
     async def _recover(self, error: Exception) -> None:
@@ -326,16 +335,9 @@ class ThreadWorkflow:
     def _is_history_long(self) -> bool:
         """Whether the run is to end: its history is long, no tool runs, and what waits can be carried.
 
-        Counted from its start: a run that began with much to carry would end at once, and the next one too.
+        What it was carried itself does not count: a run that began with much would end at once, and the next one too.
         """
-        info = workflow.info()
-        events, size = self._began
-        is_long = (
-            info.is_continue_as_new_suggested()
-            or info.get_current_history_length() - events >= self._loaded.history_events
-            or info.get_current_history_size() - size >= CONTINUE_AS_NEW_BYTES
-        )
-        return is_long and not self._calls.running and self._can_carry()
+        return self._length.is_over(self._loaded.history_events) and not self._calls.running and self._can_carry()
 
     def _can_carry(self) -> bool:
         return len(dumps(self._inbox.waiting)) <= PAYLOAD_BYTES
@@ -439,6 +441,7 @@ class ThreadWorkflow:
         """Like the signal `user_message`, answered with the message's id and what becomes of it."""
         content = read_input("user_message", message, str(workflow.uuid4()))
         assert isinstance(content, UserMessage)
+        self._length.add(UPDATE)
         self._answers.expect(content)
         try:
             known = self._inbox.put(content)
@@ -464,6 +467,7 @@ class ThreadWorkflow:
     @workflow.update
     async def stop(self, *_: Any) -> Stopped:
         """Stop the turn that is under way; answered when it is settled and durable."""
+        await workflow.wait_condition(lambda: self._is_loaded)
         turn = self._history.open_turn
         self._put("interrupt", ())
         if turn is None:
@@ -488,6 +492,7 @@ class ThreadWorkflow:
 
     def _put(self, kind: InputKind, values: tuple[Any, ...]) -> None:
         # A signal has no one to answer to, so what is wrong with it is shown in the status and the UI.
+        self._length.add()
         try:
             if len(values) > 1:
                 raise UsageError(f"The {kind} was refused: it takes one input, and {len(values)} came.")

@@ -150,6 +150,8 @@ async def test_a_thread_is_started_and_talked_to(stack: Stack, command_line: Com
     await command_line.signal("user_message", '{"id":"m1","text":"hi"}')
     assert await command_line.answer("m1") == "you said hi"
     assert (await stack.store.get_thread("cli")).title == "From the shell"
+    described = (await command_line.workflow("describe")).json
+    assert described["workflowExecutionInfo"]["memo"]["fields"]["title"] == "From the shell"
     await command_line.signal("user_message", '"just words"')
     await command_line.signal("user_message", '{"text":"no id","mode":"queue"}')
     await eventually(lambda: _is_said(command_line, "Assistant: you said no id"))
@@ -198,6 +200,7 @@ async def test_a_turn_is_interrupted_and_a_call_is_answered(stack: Stack, comman
     await command_line.signal("interrupt")
     await command_line.answer("m1")
     assert (await stack.client.history("cli"))[1].status.reason == "cancelled"
+    assert await command_line.query("transcript") == "User: tell me\nAssistant: (stopped)"
     await command_line.signal("user_message", '{"id":"m2","text":"ask me"}')
     call = await eventually(lambda: _waiting_call(command_line))
     await command_line.signal("tool_result", json.dumps({"call_id": call, "content": "red"}))

@@ -106,6 +106,7 @@ async def test_current_details_say_how_the_thread_stands(page: Page) -> None:
     await page.follow("/user-metadata")
     shown = await page.wait_for("Running: turn 4, step 1, waits for 1 tool call(s)", "Last messages")
     for words in (
+        TITLE,
         "Agent concierge · turn 4 · 4 model calls",
         'book_table(place="Chez Marie", people=4) running · call_',
         f"User: {ODD}",
@@ -114,6 +115,7 @@ async def test_current_details_say_how_the_thread_stands(page: Page) -> None:
         "Tool get_weather: Oslo: snow.",
         "Assistant: The weather: Paris: snow. Oslo: snow.",
         "User: Is the key right?",
+        "Assistant: (The model call failed: scripted: the key was refused. Check it and what it may be used for.)",
         "User: A table, please.",
         "Assistant: I book it.",
     ):

@@ -355,3 +355,23 @@ async def test_a_result_that_comes_before_its_step_is_durable_waits_for_it(
     answer = await stack.client.wait_settled(thread, accepted.message_id)
     assert [part.content for part in results(answer)] == ["quick"]
     assert answer_text(answer) == "done"
+
+
+async def test_a_thread_keeps_the_title_of_its_first_words(start_stack: StackFactory, thread: str) -> None:
+    """The memo shows them, also after the thread has slept and other words have woken it."""
+    agent = Agent("a", model=ScriptedModel(echo), limits=Limits(idle=timedelta(seconds=1)))
+    stack = await start_stack(agent)
+    await stack.client.ask(thread, "first words")
+    assert await _title(stack, thread) == "first words"
+    await eventually(lambda: _completed(stack, thread))
+    await stack.client.ask(thread, "other words")
+    await eventually(lambda: _is_titled(stack, thread, "first words"))
+
+
+async def _is_titled(stack: Stack, thread: str, title: str) -> bool:
+    return await _title(stack, thread) == title
+
+
+async def _title(stack: Stack, thread: str) -> str:
+    title: str = await (await stack.handle(thread).describe()).memo_value("title")
+    return title

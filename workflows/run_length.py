@@ -1,0 +1,34 @@
+"""How long the history of a run has become, counted from what the run has done.
+
+Temporal tells it too, but the same line of code may read another number at a replay: a workflow task that waited for a
+slow local activity is several tasks in the history, and a replay sees them as one, from its end.
+"""
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from perdure.policy import CONTINUE_AS_NEW_BYTES
+
+TASK = 3
+"""Events of a workflow task: scheduled, started, completed."""
+
+UPDATE = 2
+ACTIVITY = 3
+EVENT_BYTES = 300
+
+
+class RunLength:
+    """Counts events and bytes, roughly."""
+
+    def __init__(self) -> None:
+        self._events = 0
+        self._bytes = 0
+
+    def add(self, events: int = 1, size: int = 0) -> None:
+        """So many events were recorded, one of them with a payload of this size."""
+        self._events += events
+        self._bytes += events * EVENT_BYTES + size
+
+    def is_over(self, events: int) -> bool:
+        """Whether the run has so many events, or so many bytes that a wake-up would be slow."""
+        return self._events >= events or self._bytes >= CONTINUE_AS_NEW_BYTES
