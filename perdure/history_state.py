@@ -13,8 +13,10 @@ from perdure.policy import COMPLETE_ATTEMPTS
 from perdure.ports import Subscription, Tail
 
 Phase = Literal["busy", "calling", "boundary", "idle"]
-"""Where a thread stands. busy: a model call runs; calling: its tool calls are open; boundary: between two steps; idle: no
-turn is open."""
+"""Where a thread stands.
+
+busy: a model call runs; calling: its tool calls are open; boundary: between two steps; idle: no turn is open.
+"""
 
 
 class LiveCall(Wire):
