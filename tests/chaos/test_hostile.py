@@ -212,7 +212,7 @@ async def test_nasty_updates(argument: object, start_stack: StackFactory, thread
     stack = await start_stack(Agent("a", model=ScriptedModel(lambda asked: f"you said {asked.user_text}")))
     await stack.client.ask(thread, "one", id="m1")
     with pytest.raises(Exception, match="update"):
-        await stack.handle(thread).execute_update("send", argument)
+        await stack.handle(thread).execute_update("send", argument)  # pyright: ignore[reportUnknownMemberType]  # the SDK's `args` has no type
     assert await stack.client.ask(thread, "two", id="m2") == "you said two"
     assert len(await stack.client.history(thread)) == 4
 
@@ -224,6 +224,7 @@ async def test_more_waits_than_a_run_can_carry(start_stack: StackFactory, thread
     stack = await start_stack(Agent("a", model=model, limits=Limits(history_events=60)))
     await stack.client.send(thread, "go", id="go")
     words = "漢" * 10_000
+    last = ""
     for number in range(60):
         last = await stack.client.post(thread, f"{number} {words}", id=f"m{number}", mode="queue")
     await stack.client.wait_settled(thread, last)
