@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from hypothesis import strategies as st
 
 from perdure.codec import Text, Wire
+from perdure.contract import Name
 from perdure.inputs import InputId
 from tests.properties import hostile_text, json_values
 
@@ -23,6 +24,7 @@ _leaves: dict[Any, st.SearchStrategy[Any]] = {
     datetime: st.datetimes(timezones=st.just(UTC)),
     Text: hostile_text,
     InputId: st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20),
+    Name: st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20),
 }
 
 
