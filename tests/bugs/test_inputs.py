@@ -73,7 +73,7 @@ async def test_b12_two_messages_come_at_once(start_stack: StackFactory, thread: 
 @pytest.mark.slow
 async def test_b18_messages_near_continue_as_new_arrive(start_stack: StackFactory, thread: str) -> None:
     """B18: twenty messages as fast as they can be sent over at least three runs, and one after a long sleep."""
-    limits = Limits(history_events=20, idle=timedelta(seconds=0.1))
+    limits = Limits(history_events=10, idle=timedelta(seconds=0.1))
     model = ScriptedModel(echo)
     stack = await start_stack(Agent("a", model=model, limits=limits))
     numbers = [str(number) for number in range(1, 21)]
