@@ -4,6 +4,9 @@ The call and its arguments are read from the store, where `sync` put them before
 staged there under the call's id before it is reported, so a second run of this activity (a lost reply, a dead worker)
 returns the staged result instead of running the tool again. What cannot be told is whether a tool whose worker died in
 the middle took effect: it runs again only if it is declared `retry_safe`, otherwise the model is told just that.
+
+Temporal may give up an attempt whose tool runs on, when it was away itself or the store is. The run stays for a while,
+and an attempt that comes to the same worker waits for it instead of taking it for lost.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, TypeVar
 
@@ -42,7 +46,22 @@ _RETRY_S, _RETRY_MAX_S = 0.2, 5.0
 _START_PATIENCE_S = 60.0
 """How long a start is asked for again here; after that another worker may have a better way to the store."""
 
+_ABANDONED_S = 10.0
+"""How long a run goes on for which no attempt waits. Temporal makes the next attempt within a second."""
+
 Answer = TypeVar("Answer")
+
+
+@dataclass
+class _Run:
+    """A call that runs in this process, and how many attempts wait for it."""
+
+    task: asyncio.Task[DispatchResult]
+    attempts: int = 0
+
+    def stop_if_abandoned(self) -> None:
+        if self.attempts == 0:
+            self.task.cancel()
 
 
 class DispatchActivities:
@@ -51,6 +70,7 @@ class DispatchActivities:
     def __init__(self, store: Store, agents: Agents) -> None:
         self._store = store
         self._agents = agents
+        self._runs: dict[tuple[str, str], _Run] = {}
 
     @activity.defn(name=DISPATCH)
     async def dispatch(self, request: DispatchRequest) -> DispatchResult:
@@ -59,19 +79,39 @@ class DispatchActivities:
         A worker that shuts down lets its tools run for the time of its grace; what is cancelled after that is handed
         over, which is never taken for a stop (case B58).
         """
-        async with heartbeating():
-            try:
-                return await self.execute(request)
-            except asyncio.CancelledError:
-                details = activity.cancellation_details()
-                if details is not None and details.worker_shutdown and not details.cancel_requested:
-                    raise ApplicationError(
-                        "The worker is shutting down; another one takes the call over.",
-                        type=ErrorType.WORKER_SHUTDOWN,
-                        next_retry_delay=HAND_OVER_DELAY,
-                        category=ApplicationErrorCategory.BENIGN,
-                    ) from None
-                raise
+        run = self._run(request)
+        run.attempts += 1
+        try:
+            async with heartbeating():
+                return await asyncio.shield(run.task)
+        except asyncio.CancelledError:
+            details = activity.cancellation_details()
+            if details is not None and not details.cancel_requested:
+                if details.not_found or details.timed_out:
+                    asyncio.get_running_loop().call_later(_ABANDONED_S, run.stop_if_abandoned)
+                    raise
+                if details.worker_shutdown:
+                    await _stopped(run.task)
+                    raise _handed_over() from None
+            await _stopped(run.task)
+            raise
+        finally:
+            run.attempts -= 1
+
+    def _run(self, request: DispatchRequest) -> _Run:
+        """The run of this call: the one that goes on here already, or a new one."""
+        place = request.thread_id, request.call_id
+        run = self._runs.get(place)
+        if run is None:
+            run = self._runs[place] = _Run(asyncio.create_task(self.execute(request)))
+            run.task.add_done_callback(lambda task: self._ended(place, task))
+        return run
+
+    def _ended(self, place: tuple[str, str], task: asyncio.Task[DispatchResult]) -> None:
+        del self._runs[place]
+        # Nobody may wait for its failure any more, and asyncio complains of failures that nobody has looked at.
+        if not task.cancelled():
+            task.exception()
 
     async def execute(self, request: DispatchRequest) -> DispatchResult:
         """The same outside of an activity, for callers that drive the loop themselves."""
@@ -133,6 +173,20 @@ class DispatchActivities:
             step=call.step,
         )
         return _result(await self._store.stage_result(request.thread_id, part))
+
+
+async def _stopped(task: asyncio.Task[DispatchResult]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def _handed_over() -> ApplicationError:
+    return ApplicationError(
+        "The worker is shutting down; another one takes the call over.",
+        type=ErrorType.WORKER_SHUTDOWN,
+        next_retry_delay=HAND_OVER_DELAY,
+        category=ApplicationErrorCategory.BENIGN,
+    )
 
 
 async def _answered(

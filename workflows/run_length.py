@@ -10,10 +10,9 @@ with workflow.unsafe.imports_passed_through():
     from perdure.policy import CONTINUE_AS_NEW_BYTES
 
 TASK = 3
-"""Events of a workflow task: scheduled, started, completed."""
+"""Events of a workflow task. Each input counts with a task of its own, which it shares with others in a storm."""
 
-UPDATE = 2
-ACTIVITY = 3
+SIGNAL, UPDATE, ACTIVITY = 1, 2, 3
 EVENT_BYTES = 300
 
 

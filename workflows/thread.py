@@ -49,7 +49,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.board import Board
     from workflows.calls import Calls, Handle, seen
     from workflows.failure import sentence
-    from workflows.run_length import ACTIVITY, TASK, UPDATE, RunLength
+    from workflows.run_length import ACTIVITY, SIGNAL, TASK, UPDATE, RunLength
     from workflows.status import thread_status
     from workflows.stored import stored
 
@@ -182,7 +182,7 @@ class ThreadWorkflow:
             self._batch.append(content)
             self._history.handle_content(content)
             size += len(dumps(content))
-        self._length.add(TASK, size)
+        self._length.add(0, size)
         await self._sync()
         if turn is not None and self._is_closed(turn):
             self._board.line("Assistant", "(stopped)")
@@ -441,7 +441,7 @@ class ThreadWorkflow:
         """Like the signal `user_message`, answered with the message's id and what becomes of it."""
         content = read_input("user_message", message, str(workflow.uuid4()))
         assert isinstance(content, UserMessage)
-        self._length.add(UPDATE)
+        self._length.add(UPDATE + TASK)
         self._answers.expect(content)
         try:
             known = self._inbox.put(content)
@@ -492,7 +492,7 @@ class ThreadWorkflow:
 
     def _put(self, kind: InputKind, values: tuple[Any, ...]) -> None:
         # A signal has no one to answer to, so what is wrong with it is shown in the status and the UI.
-        self._length.add()
+        self._length.add(SIGNAL + TASK)
         try:
             if len(values) > 1:
                 raise UsageError(f"The {kind} was refused: it takes one input, and {len(values)} came.")

@@ -16,6 +16,7 @@ from typing_extensions import override
 from perdure import ids
 from perdure.agent import Agent
 from perdure.batch import SyncBatch, SyncReport
+from perdure.contract import DISPATCH
 from perdure.history import HistoryManager
 from perdure.inputs import UserMessage
 from perdure.messages import Message, TextPart, ToolResultPart
@@ -156,12 +157,30 @@ async def test_terminated_in_mid_tool_and_interrupted_by_new_words(start_stack: 
 
 
 async def test_terminated_in_mid_tool_and_taken_up_again(start_stack: StackFactory, thread: str) -> None:
+    """The tool runs on while the next run of the workflow finds its way to it: it is not lost and not run again."""
+    theatre = Theatre()
+    stack = await start_stack(theatre.agent)
+    first = await stack.client.send(thread, "perform", id="m1")
+    await eventually(lambda: theatre.performed == 1, timeout=10)
+    await stack.handle(thread).terminate()
+    await stack.client.send(thread, "hi", id="m2", mode="queue")
+    await eventually(lambda: _is_called(stack, thread), timeout=10)
+    theatre.may_return.set()
+    answer = await stack.client.wait_settled(thread, first.message_id)
+    result = next(part for part in answer.parts if isinstance(part, ToolResultPart))
+    assert (result.outcome, result.content, theatre.performed) == ("ok", "applause", 1)
+    await stack.client.wait_settled(thread, ids.input_message_id(thread, "m2"))
+    assert faults(await stack.client.history(thread)) == []
+
+
+async def test_terminated_in_mid_tool_and_taken_up_by_another_worker(start_stack: StackFactory, thread: str) -> None:
     """Nobody knows whether the tool took effect: the model is told so, and the turn goes on to its end."""
     theatre = Theatre()
     stack = await start_stack(theatre.agent)
     first = await stack.client.send(thread, "perform", id="m1")
     await eventually(lambda: theatre.performed == 1, timeout=10)
     await stack.handle(thread).terminate()
+    await stack.restart_worker()
     await stack.client.send(thread, "hi", id="m2", mode="queue")
     answer = await stack.client.wait_settled(thread, first.message_id)
     result = next(part for part in answer.parts if isinstance(part, ToolResultPart))
@@ -169,6 +188,11 @@ async def test_terminated_in_mid_tool_and_taken_up_again(start_stack: StackFacto
     assert "outcome is unknown" in result.content
     await stack.client.wait_settled(thread, ids.input_message_id(thread, "m2"))
     assert faults(await stack.client.history(thread)) == []
+
+
+async def _is_called(stack: Stack, thread: str) -> bool:
+    described = (await stack.handle(thread).describe()).raw_description
+    return any(activity.activity_type.name == DISPATCH for activity in described.pending_activities)
 
 
 # -- reset, deleted --------------------------------------------------------------------------------------------------

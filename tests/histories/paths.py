@@ -297,6 +297,8 @@ async def taken_over(walk: Walk) -> None:
     await walk.settled(message_id)
     await walk.calls("settled")
     await walk.stack.handle(walk.name).terminate()
+    # On the same worker the next run would wait for the tool that runs on.
+    await walk.stack.restart_worker()
     await walk.send("hi", "queue")
     await walk.settled(hanging)
 
