@@ -86,7 +86,7 @@ class Draft:
         if turn := self.state.open:
             if message.mode == "reject":
                 return "rejected"
-            joins = message.mode == "steer" and phase_of(turn) == "boundary"
+            joins = message.mode == "steer"  # only between steps: inside of one the inbox holds it back
             disposition = "steered" if joins else "interrupted"
             self._unconfirmed = self._unconfirmed or phase_of(turn)
             self._close_turn("steered" if joins else "cancelled", None)

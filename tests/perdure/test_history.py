@@ -562,6 +562,36 @@ def test_events_are_known_by_their_id(thread: Thread) -> None:
     assert thread.roles() == ["event", "assistant"]
 
 
+def test_an_event_that_only_the_store_knows_is_left_out(thread: Thread) -> None:
+    """Like words: a new owner accepts it at first, and the store's refusal leaves the rest as it was."""
+    thread.history.track_subscription("c0", "watch")
+    thread.take(Event(id="e1", call_id="c0", content="rain"))
+    thread.answer(TextPart(text="noted"))
+    thread.history = HistoryManager.from_tail(thread.store.tail(processed=0))
+    thread.history.handle_content(Event(id="e1", call_id="c0", content="rain", final=True))
+    thread.history.handle_content(Event(id="e2", call_id="c0", content="sun"))
+    thread.sync()
+    assert thread.history.take_dispositions() == {"e1": "duplicate", "e2": "started"}
+    assert [one.call_id for one in thread.store.subscriptions] == ["c0"], "it ended nothing"
+
+
+def test_what_became_of_inputs_is_kept_until_it_is_taken(thread: Thread) -> None:
+    """Over further syncs, and over one that the store refuses."""
+    thread.history.handle_content(UserMessage(id="m1", text="hi"))
+    thread.sync()
+    thread.history = HistoryManager(thread.history.state.with_(processed={}))
+    thread.history.handle_content(UserMessage(id="m2", text="more"))
+    thread.history.handle_content(UserMessage(id="m1", text="hi"))
+    thread.sync()
+    assert thread.history.take_dispositions() == {"m1": "duplicate", "m2": "interrupted"}
+    thread.history.handle_content(UserMessage(id="m3", text="again"))
+    thread.sync()
+    thread.history = HistoryManager(thread.history.state.with_(processed={}))
+    assert thread.history.handle_content(UserMessage(id="m2", text="more")) == "interrupted"
+    thread.sync()
+    assert thread.history.take_dispositions() == {"m2": "duplicate", "m3": "interrupted"}
+
+
 def test_tool_results_are_known_by_the_tail(thread: Thread) -> None:
     """Answered, late, and unknown ones change nothing, without any stored id; a parallel group in any order."""
     thread.say("hi")
