@@ -19,6 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.complete import CompleteActivities
 from activities.dispatch import DispatchActivities
+from activities.path_cache import PathCache
 from activities.sync import SyncActivities
 from perdure import policy
 from perdure.agent import Agents
@@ -52,7 +53,7 @@ _PASSED_THROUGH: Final = ("perdure", "activities", "pydantic", "pydantic_core", 
 def create_worker(client: Client, store: Store, agents: Agents, settings: Settings) -> Worker:
     """A worker that serves the agents; run it with `async with` or `run`. At its end models' connections are closed."""
     sync = SyncActivities(store, agents, search_attributes=settings.search_attributes)
-    complete = CompleteActivities(store, agents)
+    complete = CompleteActivities(store, agents, PathCache(store, settings.max_cached_workflows))
     dispatch = DispatchActivities(store, agents)
     return Worker(
         client,

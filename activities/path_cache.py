@@ -21,6 +21,7 @@ from perdure.messages import EventPart, FilePart, Message, Part, ReasoningPart, 
 from perdure.ports import ConversationStore, Path, Summary
 
 MAX_CHARS = 64 * 1024 * 1024
+MAX_THREADS = 2_000
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,14 @@ class PathCache:
 
     Args:
         store: where conversations are.
+        max_threads: of how many threads a path may be kept; a worker passes how many it keeps in memory at all.
         max_chars: how much text may be kept over all threads, roughly.
     """
 
-    def __init__(self, store: ConversationStore, max_chars: int = MAX_CHARS) -> None:
+    def __init__(self, store: ConversationStore, max_threads: int = MAX_THREADS, max_chars: int = MAX_CHARS) -> None:
         self._store = store
         self._texts = LargeTexts(store)
+        self._max_threads = max_threads
         self._max_chars = max_chars
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._chars = 0
@@ -105,7 +108,7 @@ class PathCache:
         kept = _Kept(messages, path.summary, before.chars + sum(_chars(message) for message in new))
         self._kept[thread_id] = kept
         self._chars += kept.chars
-        while self._chars > self._max_chars:
+        while len(self._kept) > self._max_threads or self._chars > self._max_chars:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, thread_id: str) -> None:

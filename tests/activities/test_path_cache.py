@@ -13,8 +13,9 @@ from tests.activities.conversation import FaultyStore
 class Tree:
     """A thread of a store, written message by message."""
 
-    def __init__(self, store: FaultyStore) -> None:
+    def __init__(self, store: FaultyStore, thread_id: str) -> None:
         self.store = store
+        self.thread_id = thread_id
         self.version = 0
 
     async def add(
@@ -24,27 +25,34 @@ class Tree:
         self.version += 1
         message = Message(
             id=id,
-            thread_id="t",
+            thread_id=self.thread_id,
             role=role,
             parent_id=parent,
             parent_parts=cut,
             parts=tuple(TextPart(text=text) for text in texts),
         )
         batch = SyncBatch(
-            thread_id="t", number=self.version, sync_id=str(self.version), operations=(AppendMessage(message=message),)
+            thread_id=self.thread_id,
+            number=self.version,
+            sync_id=str(self.version),
+            operations=(AppendMessage(message=message),),
         )
         await self.store.append_messages(batch)
 
 
-@pytest.fixture
-async def tree() -> Tree:
-    """A thread with three messages."""
-    store = FaultyStore()
-    await store.create_thread(ThreadRecord(thread_id="t", agent="a"))
-    tree = Tree(store)
-    for name in ("m1", "m2", "m3"):
+async def three_messages(store: FaultyStore, thread_id: str, prefix: str = "m") -> Tree:
+    """A thread with the messages m1 to m3, or with another prefix: an id is there once in a store."""
+    await store.create_thread(ThreadRecord(thread_id=thread_id, agent="a"))
+    tree = Tree(store, thread_id)
+    for name in (f"{prefix}1", f"{prefix}2", f"{prefix}3"):
         await tree.add(name, f"{name} one", f"{name} two")
     return tree
+
+
+@pytest.fixture
+async def tree() -> Tree:
+    """The thread `t` in a store of its own."""
+    return await three_messages(FaultyStore(), "t")
 
 
 async def test_a_result_without_its_blob_says_so(tree: Tree) -> None:
@@ -64,8 +72,8 @@ def shape(path: Path) -> list[tuple[str, int]]:
 
 async def same(cache: PathCache, tree: Tree) -> list[tuple[str, int]]:
     """Load through the cache; the result must be what a reader without one gets."""
-    cached = await cache.load("t")
-    fresh = await tree.store.load_history_with_ancestors("t")
+    cached = await cache.load(tree.thread_id)
+    fresh = await tree.store.load_history_with_ancestors(tree.thread_id)
     assert cached == fresh
     return shape(cached)
 
@@ -127,6 +135,25 @@ async def test_a_thread_that_was_dropped_is_read_whole(tree: Tree) -> None:
     await same(cache, tree)
     await same(cache, tree)
     assert tree.store.known[-2] is None
+
+
+async def test_no_more_threads_are_kept_than_allowed() -> None:
+    """Short threads are dropped too, the least recently used first: memory does not grow with every thread served."""
+    store = FaultyStore()
+    trees = {name: await three_messages(store, name, prefix=name) for name in ("a", "b", "c")}
+    cache = PathCache(store, max_threads=2)
+    for name in ("a", "b", "a", "c", "a", "b"):
+        await same(cache, trees[name])
+    # Every other read is that of `same` itself.
+    assert store.known[::2] == [None, None, "a2", None, "a2", None]
+
+
+async def test_a_worker_that_keeps_no_thread_keeps_no_path(tree: Tree) -> None:
+    """A bound of zero is one, not the absence of it."""
+    cache = PathCache(tree.store, max_threads=0)
+    for _ in range(2):
+        await same(cache, tree)
+    assert tree.store.known == [None] * 4
 
 
 async def test_a_summary_on_what_follows_replaces_what_was_kept(tree: Tree) -> None:
