@@ -4,7 +4,7 @@ import base64
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import date, datetime, time
 from enum import Enum
 from typing import Any, Final, Literal, cast
@@ -17,11 +17,27 @@ RESULT_CHARS: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
+class ToolFile:
+    """An image or another file in a result."""
+
+    media_type: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
 class ToolOutput:
-    """The text of a result and whether the call went well."""
+    """The text of a result, the files that follow it, and whether the call went well."""
 
     content: str
     outcome: Literal["ok", "error"] = "ok"
+    files: tuple[ToolFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A call whose result comes from outside; it is given up after `expires_s` seconds, if that is set."""
+
+    expires_s: float | None = None
 
 
 def error_output(sentence: str) -> ToolOutput:
@@ -78,7 +94,7 @@ def _jsonable(value: object) -> Any:
         case Iterator():
             raise TypeError(f"a {type(cast('object', value)).__name__} is read only once; return a list")
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return {field.name: _jsonable(getattr(value, field.name)) for field in fields(value)}
+            return {own.name: _jsonable(getattr(value, own.name)) for own in fields(value)}
         case _:
             return to_jsonable_python(value)
 

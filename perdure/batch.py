@@ -88,11 +88,17 @@ class SetStatus(Wire):
 
 
 class TrackSubscription(Wire):
-    """A settled call goes on sending events."""
+    """A settled call goes on sending events. Written again when its counters change or it is paused: the last wins.
+
+    `arguments` are those of the call, clipped; `received` counts its events; `paused` says why it is paused.
+    """
 
     kind: Literal["track_subscription"] = "track_subscription"
     call_id: str
     tool: str
+    arguments: Text = "{}"
+    received: int = 0
+    paused: Text | None = None
 
 
 class RemoveSubscription(Wire):
@@ -100,6 +106,20 @@ class RemoveSubscription(Wire):
 
     kind: Literal["remove_subscription"] = "remove_subscription"
     call_id: str
+
+
+class SetDue(Wire):
+    """An open call ends by itself at a time, in seconds since 1970: a timer that must survive its workflow run."""
+
+    kind: Literal["set_due"] = "set_due"
+    call_id: str
+    due: float
+
+
+class CloseThread(Wire):
+    """The thread takes nothing more."""
+
+    kind: Literal["close_thread"] = "close_thread"
 
 
 Operation = Annotated[
@@ -110,7 +130,9 @@ Operation = Annotated[
     | CommitResults
     | SetStatus
     | TrackSubscription
-    | RemoveSubscription,
+    | RemoveSubscription
+    | SetDue
+    | CloseThread,
     Field(discriminator="kind"),
 ]
 

@@ -10,9 +10,10 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from perdure.codec import Text, Wire, clip
 from perdure.errors import UsageError
+from perdure.inputs import Event
 from perdure.messages import Status, Usage
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
-from perdure.ports import Tail, ThreadKind
+from perdure.ports import Subscription, Tail, ThreadKind
 from perdure.tools import ToolKind
 
 WORKFLOW_TYPE = "ThreadWorkflow"
@@ -24,6 +25,7 @@ Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARS, pattern=r"^[^\x
 """What threads are found by. Temporal's visibility store holds at most 255 characters of it."""
 
 LOAD, SYNC, COMPLETE, DISPATCH = "load", "sync", "complete", "dispatch"
+SPAWN, NOTIFY, STOP_CHILDREN, CHOOSE = "spawn", "notify", "stop_children", "choose"
 
 
 class ThreadStart(Wire):
@@ -80,7 +82,10 @@ class LoadRequest(Wire):
 
 
 class LoadResult(Wire):
-    """Output of `load`. What the worker knows about running this thread is recorded here, so replays agree on it."""
+    """Output of `load`. What the worker knows about running this thread is recorded here, so replays agree on it.
+
+    `servers`: the agent has tool servers, which want to be told of calls that are given up.
+    """
 
     tail: Tail
     idle_s: float = IDLE_BEFORE_HIBERNATION.total_seconds()
@@ -88,6 +93,7 @@ class LoadResult(Wire):
     model_timeout_s: float = 900.0
     model: Text = ""
     search_attributes: bool = True
+    servers: bool = False
 
 
 class CompleteRequest(Wire):
@@ -107,7 +113,7 @@ class CallOutline(Wire):
     """A tool call as the workflow sees it; its id follows from turn, step and index, its arguments are in the store.
 
     `error` says why it must not be executed. What is needed to dispatch it is recorded here, so that a replay does
-    not depend on the agent's present declaration.
+    not depend on the agent's present declaration: for a call that the workflow itself carries out, its arguments too.
     """
 
     index: int
@@ -117,6 +123,9 @@ class CallOutline(Wire):
     passive: bool = False
     timeout_s: float = 600.0
     error: Text | None = None
+    arguments: Text | None = None
+    operation: Text | None = None
+    task_queue: Text | None = None
 
 
 class CompleteResult(Wire):
@@ -134,6 +143,7 @@ class CompleteResult(Wire):
     model: str | None = None
     preview: Text = ""
     detail: Text | None = None
+    problems: tuple[Text, ...] = ()
 
 
 class DispatchRequest(Wire):
@@ -147,11 +157,62 @@ class DispatchRequest(Wire):
 class DispatchResult(Wire):
     """The outcome; the result itself is staged in the store under the call.
 
-    `pending`: the tool is not run by a worker, its result comes from outside.
+    `pending`: the tool is not run by a worker, its result comes from outside, within `expires_s` if that is given.
+    `closed`: the call has closed the thread.
     """
 
     outcome: Literal["ok", "error", "pending"] = "ok"
     preview: Text = ""
+    expires_s: float | None = None
+    closed: bool = False
+
+
+class SpawnRequest(Wire):
+    """Input of `spawn`: a child thread for a call of `spawn_thread`, or for an event of a subscription.
+
+    It inherits the path up to the first `parts` parts of `message_id`.
+    """
+
+    thread_id: str
+    agent: str
+    call_id: str
+    message_id: str | None = None
+    parts: int | None = None
+    event: Event | None = None
+    origin: Subscription | None = None
+
+
+class SpawnResult(Wire):
+    """Output of `spawn`: the child's id and how it starts, or why there is none, for the model."""
+
+    thread_id: str = ""
+    start: ThreadStart | None = None
+    content: Text = ""
+    error: Text | None = None
+
+
+class NotifyRequest(Wire):
+    """Input of `notify`: tell all tool servers of the agent that calls were given up, or that the thread is closed."""
+
+    thread_id: str
+    agent: str
+    call_ids: tuple[str, ...] = ()
+    closed: bool = False
+
+
+class StopChildrenRequest(Wire):
+    """Input of `stop_children`: interrupt every child thread that is not closed."""
+
+    thread_id: str
+    reason: Text | None = None
+
+
+class ChooseRequest(Wire):
+    """Input of `choose`: send a person's choice to the tool server that asked. None is the default: dismissed."""
+
+    thread_id: str
+    choice_id: str
+    selected: int | None = None
 
 
 class CallStatus(Wire):

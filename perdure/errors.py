@@ -31,6 +31,10 @@ class UsageError(PerdureError):
     """The request cannot be carried out as it was made."""
 
 
+class ToolsetUnavailable(PerdureError):
+    """A toolset's server does not answer, or what it offers is not valid. The agent goes on without its tools."""
+
+
 class UnknownAgent(UsageError, KeyError):
     """There is no agent of this name. A KeyError too, as a mapping's `in` and `get` need it."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from perdure.codec import Text, Wire, digest
-from perdure.messages import Outcome
+from perdure.messages import FileRef, Outcome
 
 INLINE_BYTES = 32 * 1024
 """Content up to this size travels in its signal; larger content is stored first and travels as a blob id."""
@@ -56,6 +56,8 @@ class ToolResult(Input):
     """The result of an open call, from outside the worker. Deduplicated against the history, so it needs no id.
 
     `staged` marks a result that the dispatch activity has already stored under the call; it never comes from outside.
+    With `subscription` a call that went well goes on sending events. `display` is what people are shown instead of the
+    content: segments, best first (RAP sheet, 2.4), or the blob that holds them.
     """
 
     kind: Literal["tool_result"] = "tool_result"
@@ -65,10 +67,21 @@ class ToolResult(Input):
     blob: str | None = None
     size_bytes: int = 0
     staged: bool = False
+    subscription: bool = False
+    files: tuple[FileRef, ...] = ()
+    display: Text | None = None
+
+
+EventSource = Literal["subscription", "child", "parent"]
 
 
 class Event(Input):
-    """An event of a subscription, named by the call that opened it."""
+    """Something that happened, told to the thread: an event of a subscription, a child's report, a parent's message.
+
+    `call_id` names the call that it goes back to: the one that subscribed, or that spawned the child. An `associative`
+    event joins the conversation; another one is handled in a child thread of its own. `at` is when the workflow took
+    it in, seconds since 1970; callers leave it out.
+    """
 
     kind: Literal["event"] = "event"
     id: InputId
@@ -77,6 +90,9 @@ class Event(Input):
     blob: str | None = None
     sha256: str | None = None
     final: bool = False
+    associative: bool = True
+    source: EventSource = "subscription"
+    at: float = 0.0
 
     @property
     def digest(self) -> str:
@@ -91,14 +107,24 @@ def _digest(text: str, blob: str | None, sha256: str | None) -> str:
 AnyInput = Annotated[UserMessage | Interrupt | ToolResult | Event, Field(discriminator="kind")]
 
 Disposition = Literal[
-    "started", "interrupted", "queued", "steered", "rejected", "duplicate", "conflict", "settled", "dropped", "deferred"
+    "started",
+    "interrupted",
+    "queued",
+    "steered",
+    "rejected",
+    "duplicate",
+    "conflict",
+    "settled",
+    "dropped",
+    "deferred",
+    "spawned",
 ]
 """What became of an input.
 
 started: it opened a turn; interrupted: it did so after stopping one; queued, steered, deferred: it waits; settled: it
-closed a call; rejected: mode `reject` met a running turn; duplicate: known already, nothing changed; conflict: its id
-is taken by other content, nothing changed; dropped: there is nothing it could belong to, or
-the blob that should hold it is not stored.
+closed a call; spawned: a child thread handles it; rejected: mode `reject` met a running turn; duplicate: known
+already, nothing changed; conflict: its id is taken by other content, nothing changed; dropped: there is nothing it
+could belong to, or the blob that should hold it is not stored.
 """
 
 

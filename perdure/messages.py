@@ -78,8 +78,20 @@ class ToolCallPart(PartBase):
         return ToolResultPart(call_id=self.call_id, outcome="error", content=self.error, step=self.step)
 
 
+class FileRef(Wire):
+    """An image or another file that came with a result; the bytes are in a blob."""
+
+    media_type: str
+    blob: str
+    size_bytes: int = 0
+
+
 class ToolResultPart(PartBase):
-    """The one answer to a call. `content` is what the model reads, clipped when `blob` holds the whole of it."""
+    """The one answer to a call. `content` is what the model reads, clipped when `blob` holds the whole of it.
+
+    `files` follow it, for models that take them. `display` is for people alone: the segments that the tool offered
+    (RAP sheet, 2.4) as JSON text.
+    """
 
     kind: Literal["tool_result"] = "tool_result"
     call_id: str
@@ -87,16 +99,23 @@ class ToolResultPart(PartBase):
     content: Text = ""
     size_bytes: int = 0
     blob: str | None = None
+    files: tuple[FileRef, ...] = ()
+    display: Text | None = None
 
 
 class EventPart(PartBase):
-    """An event of a subscription, shown to the model as a call to `receive_event__injected` and its result."""
+    """An event, a report or a message, shown to the model as a call to `receive_event__injected` and its result.
+
+    The call that it goes back to is named here, since that may be behind a summary: its id, tool and arguments.
+    """
 
     kind: Literal["event"] = "event"
     event_id: str
     origin_call_id: str
     content: Text = ""
     blob: str | None = None
+    origin_tool: Text | None = None
+    origin_arguments: Text | None = None
 
 
 Part = Annotated[

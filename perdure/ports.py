@@ -68,7 +68,8 @@ class OpenCall(Wire):
 
     `index` is its place among the calls of its step, `position` that of its part in the message. A call that must not
     be executed has its result from the start. `kind`, `passive` and `timeout_s` are those of the agent's tool: stores
-    do not know them. `load` adds them, and leaves of arguments a preview and of a result only that there is one.
+    do not know them. `load` adds them, and leaves of arguments a preview and of a result only that there is one; whole
+    arguments stay where the workflow itself carries the call out. `due` is when it ends by itself (`SetDue`).
     """
 
     call_id: str
@@ -84,13 +85,26 @@ class OpenCall(Wire):
     kind: ToolKind = "function"
     passive: bool = False
     timeout_s: float = 600.0
+    due: float | None = None
+    operation: Text | None = None
+    task_queue: Text | None = None
 
 
 class Subscription(Wire):
-    """A settled call that goes on sending events."""
+    """A settled call that goes on sending events.
+
+    `arguments` are the call's, clipped; `received` counts the events taken in, `paused` says why no more are.
+    `minute` and `in_minute` are the minute (since 1970) of the newest event and how many came in it; stores do not
+    keep them.
+    """
 
     call_id: str
     tool: str
+    arguments: Text = "{}"
+    received: int = 0
+    paused: Text | None = None
+    minute: int = 0
+    in_minute: int = 0
 
 
 class Tail(Wire):
@@ -99,7 +113,8 @@ class Tail(Wire):
     `message` is the head without its parts, `parts` their number; `calls` are in call order; `step` is the step of the
     open calls, or else the one after the last committed step of the head's turn; `attempt` is the one that owns the
     turn buffer, 0 if that is empty; `processed` are the newest accepted inputs with their digests, oldest first;
-    `sync_id` belongs to the batch that made `version`.
+    `sync_id` belongs to the batch that made `version`. `children` counts the child threads that are not closed;
+    `unstarted` are those of them that were made and never ran: their owner vanished before it could start them.
     """
 
     thread: ThreadRecord
@@ -111,6 +126,8 @@ class Tail(Wire):
     calls: tuple[OpenCall, ...] = ()
     subscriptions: tuple[Subscription, ...] = ()
     processed: tuple[tuple[str, str], ...] = ()
+    children: int = 0
+    unstarted: tuple[str, ...] = ()
 
 
 StepState = Literal["open", "done"]
@@ -136,6 +153,33 @@ class Step(Wire):
     outcome: StepOutcome | None = None
 
 
+class Choice(Wire):
+    """What an open call asks a person for: to choose (`choices`), or to open a link (`auth_url`); RAP sheet, I and J.
+
+    The answer goes to `response_url`, where the call's tool server waits for it. `answered` once there is nothing to
+    ask any more: the call is settled, or somebody has chosen.
+    """
+
+    id: str
+    call_id: str
+    kind: Literal["choice", "oauth"] = "choice"
+    prompt: Text = ""
+    choices: tuple[Text, ...] = ()
+    default: int = 0
+    response_url: str | None = None
+    auth_url: str | None = None
+    answered: bool = False
+    seq: int = 0
+
+
+class View(Wire):
+    """The newest state of something a tool shows people, a diff for one; never interpreted. `content` is JSON text."""
+
+    view_type: Text
+    content: Text
+    seq: int = 0
+
+
 class Change(Wire):
     """One thing that happened, for readers; exactly one of the fields after `seq` is set, `message` without parts.
 
@@ -156,6 +200,8 @@ class Change(Wire):
     part: Part | None = None
     call: OpenCall | None = None
     message: Message | None = None
+    choice: Choice | None = None
+    view: View | None = None
 
 
 class Snapshot(Wire):
@@ -171,6 +217,8 @@ class Snapshot(Wire):
     chunks: tuple[Chunk, ...] = ()
     calls: tuple[OpenCall, ...] = ()
     seq: int = 0
+    choices: tuple[Choice, ...] = ()
+    views: tuple[View, ...] = ()
 
 
 class Counts(Wire):
@@ -318,16 +366,31 @@ class StateStore(Protocol):
         """Merge values into the thread's metadata; a value of None removes its key."""
         ...
 
-    async def put_choice(self, thread_id: str, choice_id: str, call_id: str, body: dict[str, Any]) -> None:
-        """Keep a question that waits for a person. Safe to repeat."""
+    async def put_choice(self, thread_id: str, choice: Choice) -> None:
+        """Keep a question of an open call and tell readers; the same id again replaces it. Raises CallNotOpen.
+
+        It is dropped together with its call.
+        """
         ...
 
-    async def get_choices(self, thread_id: str) -> dict[str, dict[str, Any]]:
-        """Questions that wait, by id."""
+    async def get_choices(self, thread_id: str) -> tuple[Choice, ...]:
+        """Questions that wait, oldest first."""
         ...
 
     async def remove_choice(self, thread_id: str, choice_id: str) -> None:
-        """Drop an answered question. Safe to repeat."""
+        """Drop an answered question and tell readers (`answered`). Safe to repeat."""
+        ...
+
+    async def put_view(self, thread_id: str, view_type: str, content: str) -> None:
+        """Keep the newest content (JSON text) of a view and tell readers. Raises ThreadNotFound. Safe to repeat."""
+        ...
+
+    async def get_children(self, thread_id: str) -> tuple[ThreadRecord, ...]:
+        """Child threads that are not closed, oldest first."""
+        ...
+
+    async def get_key(self, name: str) -> bytes:
+        """A secret of the installation, 32 random bytes, made when it is first asked for. Always the same."""
         ...
 
 

@@ -18,7 +18,13 @@ from pydantic.errors import PydanticUserError
 from perdure.codec import loads_object
 from perdure.errors import ConfigurationError
 
-ToolKind = Literal["function", "client"]
+ToolKind = Literal["function", "client", "activity", "workflow", "thread", "rap", "mcp"]
+"""Who carries a call out.
+
+function: a Python function on this worker; client: somebody on the user's side, who sends the result; activity: a
+Temporal activity on another task queue; workflow: the thread's own workflow (timers, subscriptions); thread: the
+runtime, which starts and reaches other threads; rap, mcp: a server of that protocol.
+"""
 
 _name = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -34,11 +40,14 @@ class Tool:
         function: the Python function, sync or async. Sync ones run in a thread, which nothing can stop: after a
             timeout or an interrupt it runs on to its end, and what it returns is dropped. After an interrupt
             `temporalio.activity.is_cancelled()` is true in it.
-        kind: `function` runs on the worker; `client` waits for a result from the user's side.
+        kind: who carries a call out, see `ToolKind`.
         passive: waiting for it does not hold back events and reports (the sleep family).
         retry_safe: running it twice does no harm, so after a crash it runs again. Without it a call whose worker
             died gets the error result "outcome unknown", since nobody can tell whether it took effect.
         timeout: how long one execution may take.
+        toolset: the toolset that the tool came from; its server carries the call out.
+        operation: the name that stands behind the tool: of an activity's type or a server's operation; `name` if None.
+        task_queue: where an activity is picked up.
     """
 
     name: str
@@ -50,6 +59,9 @@ class Tool:
     retry_safe: bool = False
     timeout: timedelta = timedelta(minutes=10)
     arguments: type[BaseModel] | None = field(default=None, repr=False, compare=False)
+    toolset: str | None = None
+    operation: str | None = None
+    task_queue: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no provider takes, when it is declared and not when a model is asked."""
@@ -59,6 +71,8 @@ class Tool:
             )
         if self.kind == "function" and self.function is None:
             raise ConfigurationError(f"Tool {self.name!r} of kind `function` needs a function.")
+        if self.kind == "activity" and not self.task_queue:
+            raise ConfigurationError(f"Tool {self.name!r} of kind `activity` needs the task queue that serves it.")
         if self.timeout <= timedelta(0):
             raise ConfigurationError(f"Tool {self.name!r}: the timeout must be longer than nothing.")
 
