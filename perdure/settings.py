@@ -6,10 +6,10 @@ folder, so that every command finds it without being told.
 
 import os
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
@@ -18,6 +18,16 @@ from perdure.errors import ConfigurationError
 
 DATA_DIR: Final = Path(".perdure")
 DEFAULT_TEMPORAL_ADDRESS: Final = "localhost:7233"
+
+
+def _without_slash(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("it should look like https://agents.example.com")
+    return url.rstrip("/")
+
+
+GatewayUrl = Annotated[str, AfterValidator(_without_slash)]
 
 
 class Settings(BaseSettings):
@@ -31,6 +41,11 @@ class Settings(BaseSettings):
         max_cached_workflows: threads kept in memory, 75 KB each, or 160 KB in the sandbox.
         max_concurrent_activities: model calls and tools that run at once in one worker.
         search_attributes: keep the threads' search attributes up to date in Temporal; off where the namespace has none.
+        gateway_url: where tool servers reach the gateway, such as `https://agents.example.com`; left out, it is where
+            the gateway listens.
+        gateway_host: the address on which the gateway listens.
+        gateway_port: its port.
+        callback_bytes: the largest body of a callback.
         log_format: `console` for people, `json` for machines.
         log_level: the least severe records that are shown.
     """
@@ -44,6 +59,10 @@ class Settings(BaseSettings):
     max_cached_workflows: int = Field(default=2_000, ge=0)
     max_concurrent_activities: int = Field(default=200, ge=1)
     search_attributes: bool = True
+    gateway_url: GatewayUrl | None = None
+    gateway_host: str = "127.0.0.1"
+    gateway_port: int = Field(default=8321, ge=1, le=65_535)
+    callback_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -59,6 +78,11 @@ class Settings(BaseSettings):
             )
         return self.database_url
 
+    @property
+    def callback_base(self) -> str:
+        """The URL under which tool servers reach the gateway, without a slash at its end."""
+        return self.gateway_url or gateway_address(self.gateway_host, self.gateway_port)
+
 
 class RunningStack(BaseModel):
     """The addresses of a stack that `perdure dev` runs, as it leaves them in `.perdure/dev.json`."""
@@ -67,6 +91,7 @@ class RunningStack(BaseModel):
     temporal_address: str
     ui_url: str | None = None
     database_url: str
+    gateway_url: str | None = None
 
     def write(self, data_dir: Path = DATA_DIR) -> None:
         """Leave the addresses for other commands, readable by this user only: a URL may hold a password."""
@@ -106,14 +131,15 @@ def load_environment(**values: Any) -> Settings:
 
 
 def load_settings(data_dir: Path = DATA_DIR, **values: Any) -> Settings:
-    """The settings of this process: `values`, the environment, and for the database this folder's stack.
+    """The settings of this process: `values`, the environment, and for the addresses this folder's stack.
 
     Raises:
         ConfigurationError: if one does not fit.
     """
     settings = load_environment(**values)
-    if settings.database_url is None and (stack := RunningStack.read(data_dir)) is not None:
-        return settings.model_copy(update={"database_url": stack.database_url})
+    missing = [name for name in ("database_url", "gateway_url") if getattr(settings, name) is None]
+    if missing and (stack := RunningStack.read(data_dir)) is not None:
+        return settings.model_copy(update={name: getattr(stack, name) for name in missing})
     return settings
 
 
@@ -150,6 +176,12 @@ def without_password(url: str) -> str:
     query = urlencode([pair for pair in parse_qsl(parts.query) if "password" not in pair[0].lower()], safe="/")
     # Not `geturl`, which drops the slashes of an empty address.
     return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}{query and '?'}{query}"
+
+
+def gateway_address(host: str, port: int) -> str:
+    """The URL of a gateway that listens there, for whoever is on the same machine."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 def _first(error: ValidationError) -> str:

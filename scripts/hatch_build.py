@@ -1,14 +1,14 @@
 """Puts the runtime folders into the wheel, under `perdure/_runtime/`.
 
-`workflows`, `stores` and `worker` are top-level names of other projects too, so the wheel owns no such name but
-`perdure`. An editable install uses the checkout itself, where a copy would only get old.
+`workflows`, `stores`, `gateway` and `worker` are top-level names of other projects too, so the wheel owns no such name
+but `perdure`. An editable install uses the checkout itself, where a copy would only get old.
 """
 
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-RUNTIME = ("workflows", "activities", "stores", "worker.py")
+RUNTIME = ("workflows", "activities", "stores", "gateway", "worker.py")
 
 
 class RuntimeFolders(BuildHookInterface[Any]):

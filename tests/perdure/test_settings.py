@@ -24,7 +24,12 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def running(pid: int) -> RunningStack:
     """A stack that a process says it runs."""
-    return RunningStack(pid=pid, temporal_address="127.0.0.1:7000", database_url="postgresql:///dev")
+    return RunningStack(
+        pid=pid,
+        temporal_address="127.0.0.1:7000",
+        database_url="postgresql:///dev",
+        gateway_url="http://127.0.0.1:7001",
+    )
 
 
 def ended_pid() -> int:
@@ -43,6 +48,10 @@ def test_the_environment_sets_every_field(monkeypatch: pytest.MonkeyPatch) -> No
         "MAX_CACHED_WORKFLOWS": "7",
         "MAX_CONCURRENT_ACTIVITIES": "8",
         "SEARCH_ATTRIBUTES": "false",
+        "GATEWAY_URL": "https://agents.example",
+        "GATEWAY_HOST": "0.0.0.0",
+        "GATEWAY_PORT": "99",
+        "CALLBACK_BYTES": "2048",
         "LOG_FORMAT": "json",
         "LOG_LEVEL": "debug",
     }.items():
@@ -54,6 +63,10 @@ def test_the_environment_sets_every_field(monkeypatch: pytest.MonkeyPatch) -> No
         max_cached_workflows=7,
         max_concurrent_activities=8,
         search_attributes=False,
+        gateway_url="https://agents.example",
+        gateway_host="0.0.0.0",
+        gateway_port=99,
+        callback_bytes=2048,
         log_format="json",
         log_level="debug",
     )
@@ -84,6 +97,7 @@ def test_the_running_stack_of_the_folder_is_found(tmp_path: Path) -> None:
     """What `perdure dev` left in the folder gives the addresses that the environment does not."""
     running(os.getpid()).write(tmp_path)
     assert load_settings(tmp_path).database_url == "postgresql:///dev"
+    assert load_settings(tmp_path).callback_base == "http://127.0.0.1:7001"
     assert load_temporal_config(tmp_path).get("target_host") == "127.0.0.1:7000"
 
 
@@ -91,8 +105,10 @@ def test_the_environment_wins_over_the_running_stack(tmp_path: Path, monkeypatch
     """Addresses in the environment are used although a stack runs in the folder."""
     running(os.getpid()).write(tmp_path)
     monkeypatch.setenv("PERDURE_DATABASE_URL", URL)
+    monkeypatch.setenv("PERDURE_GATEWAY_URL", "https://agents.example/")
     monkeypatch.setenv("TEMPORAL_ADDRESS", "temporal.example:7233")
     assert load_settings(tmp_path).database_url == URL
+    assert load_settings(tmp_path).callback_base == "https://agents.example"
     assert load_temporal_config(tmp_path).get("target_host") == "temporal.example:7233"
 
 
@@ -114,6 +130,27 @@ def test_the_address_file_is_private(tmp_path: Path) -> None:
     """Only its owner may read the address file, since a database URL may hold a password."""
     running(os.getpid()).write(tmp_path)
     assert stat.S_IMODE(RunningStack.path(tmp_path).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("host", "base"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8321"),
+        ("0.0.0.0", "http://127.0.0.1:8321"),
+        ("::", "http://[::1]:8321"),
+        ("box.example", "http://box.example:8321"),
+    ],
+)
+def test_callbacks_go_to_where_the_gateway_listens(host: str, base: str) -> None:
+    """Without a public URL the base of callback URLs is an address that this machine reaches."""
+    assert Settings(gateway_host=host).callback_base == base
+
+
+@pytest.mark.parametrize("url", ["agents.example", "ftp://agents.example", "https://", "https://a.example/?x=1"])
+def test_a_gateway_url_that_no_server_could_call_is_refused(url: str) -> None:
+    """What is not an http(s) URL with a host, or has a query that callback paths cannot follow, is named."""
+    with pytest.raises(ConfigurationError, match=r"PERDURE_GATEWAY_URL.*https://agents\.example\.com"):
+        load_settings(gateway_url=url)
 
 
 def test_temporals_profile_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

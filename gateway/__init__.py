@@ -1,0 +1,1 @@
+"""The gateway: the HTTP side of threads, an ASGI app."""
