@@ -14,6 +14,7 @@ from perdure.inputs import Event
 from perdure.messages import Status, Usage
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
 from perdure.ports import Subscription, Tail, ThreadKind
+from perdure.timer import Timer
 from perdure.tools import ToolKind
 
 WORKFLOW_TYPE = "ThreadWorkflow"
@@ -126,6 +127,7 @@ class CallOutline(Wire):
     arguments: Text | None = None
     operation: Text | None = None
     task_queue: Text | None = None
+    timer: Timer | None = None
 
 
 class CompleteResult(Wire):

@@ -6,19 +6,20 @@ one from the state of the last sync and decides again what is left.
 
 from typing import Any, Literal
 
-from perdure import ids
+from perdure import ids, subscriptions
 from perdure.batch import (
     AppendMessage,
     AppendParts,
+    CloseThread,
     Operation,
     RemoveSubscription,
+    SetDue,
     SetStatus,
     StageResult,
-    TrackSubscription,
 )
 from perdure.codec import Text, clip
 from perdure.contract import CompleteResult
-from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, SpawnPoint, phase_of
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, Spawn, SpawnPoint, phase_of
 from perdure.inputs import AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
 from perdure.messages import EventPart, Message, Part, Role, Status, TextPart
 from perdure.ports import Subscription
@@ -33,6 +34,9 @@ from perdure.turn import (
     stamped,
 )
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
+
+_SPAWN = "spawn_thread"
+"""What events of a child or a parent go back to."""
 
 DETAIL_CHARS = 500
 """A status says what happened in a sentence; more than that is not kept, whatever was given as a reason."""
@@ -69,6 +73,8 @@ class Draft:
 
     def handle(self, content: AnyInput) -> Disposition:
         """Take an input that is ready in this phase."""
+        if self.state.closed:
+            return self._refused_closed(content)
         match content:
             case UserMessage():
                 return self._disposed(content.id, self._user_message(content))
@@ -84,35 +90,71 @@ class Draft:
             return known
         disposition: Disposition = "started"
         if turn := self.state.open:
-            if message.mode == "reject":
+            is_asleep = phase_of(turn) == "sleeping"
+            if message.mode == "reject" and not is_asleep:
                 return "rejected"
-            joins = message.mode == "steer"  # only between steps: inside of one the inbox holds it back
+            # Words join only between steps, and wake whoever sleeps: elsewhere the inbox holds them back.
+            joins = is_asleep or message.mode == "steer"
             disposition = "steered" if joins else "interrupted"
-            self._unconfirmed = self._unconfirmed or phase_of(turn)
-            self._close_turn("steered" if joins else "cancelled", None)
+            self._leave_turn("steered" if joins else "cancelled")
+            if self.state.closed:
+                return "rejected"
         part = TextPart(text="" if message.blob else message.text, blob=message.blob)
-        self._accept(message.id, message.digest, "user", part, message.metadata)
+        self._accept(message.id, message.digest, "user", (part,), message.metadata)
         return disposition
 
     def _event(self, event: Event) -> Disposition:
         if known := self._known(event.id, event.digest):
             return known
-        if not any(subscription.call_id == event.call_id for subscription in self.state.subscriptions):
-            return "dropped"
-        content = "" if event.blob else event.content
-        part = EventPart(event_id=event.id, origin_call_id=event.call_id, content=content, blob=event.blob)
-        self._accept(event.id, event.digest, "event", part, None)
+        if event.source != "subscription":
+            return self._inline(event, None, None)
+        subscription = next((one for one in self.state.subscriptions if one.call_id == event.call_id), None)
+        if subscription is None:
+            return self._dropped()
         if event.final:
+            # Also if the event itself is not taken: there will be no other one to end the subscription.
             self.remove_subscription(event.call_id)
-        return "started"
+        if subscription.paused is not None:
+            return self._dropped()
+        counted = subscriptions.counted(subscription, event.at, self.state.limits)
+        if not event.final:
+            self._put_subscription(counted)
+        note = subscriptions.pause_note(counted)
+        if event.associative:
+            return self._inline(event, subscription, note)
+        told = event if note is None or event.blob else event.with_(content=f"{event.content}\n\n{note}")
+        self._change(spawns=(*self.state.spawns, Spawn(event=told, origin=subscription, point=self.spawn_point())))
+        return "spawned"
+
+    def _inline(self, event: Event, subscription: Subscription | None, note: str | None) -> Disposition:
+        """The event joins the conversation; it wakes a sleeper, and comes before the next step of a turn."""
+        disposition: Disposition = "started"
+        if self.state.open:
+            self._leave_turn("steered")
+            disposition = "steered"
+            if self.state.closed:
+                return self._dropped()
+        part = EventPart(
+            event_id=event.id,
+            origin_call_id=event.call_id,
+            content="" if event.blob else event.content,
+            blob=event.blob,
+            origin_tool=subscription.tool if subscription else _SPAWN,
+            origin_arguments=subscription.arguments if subscription else None,
+        )
+        parts = (part,) if note is None else (part, TextPart(text=note))
+        self._accept(event.id, event.digest, "event", parts, None)
+        return disposition
 
     def _tool_result(self, result: ToolResult) -> Disposition:
         """Deduplicate against the tail, so that results need no durable id: only trailing calls can be answered."""
         call = self._live_call(result.call_id)
         if call is None:
-            return "dropped"
+            return self._dropped()
         if call.settled:
             return "duplicate"
+        if result.subscription and result.outcome == "ok":
+            result = self._subscribed(call, result)
         if not result.staged:
             self._append(StageResult(result=result_part(result, self._open_turn().step)))
         self._replace_call(call.with_(settled=True))
@@ -127,6 +169,26 @@ class Draft:
         self._close_turn("cancelled", interrupt.reason)
         return "interrupted"
 
+    def _subscribed(self, call: LiveCall, result: ToolResult) -> ToolResult:
+        """The call's tool goes on sending events, if there is room for one more subscription."""
+        limit = self.state.limits.active
+        if len(self.state.subscriptions) >= limit:
+            self._change(cancelled=(*self.state.cancelled, call.call_id))
+            return result.with_(outcome="error", content=subscriptions.too_many(limit), blob=None)
+        self._put_subscription(subscriptions.subscription(call))
+        return result if result.blob else result.with_(content=subscriptions.with_id(result.content, call.call_id))
+
+    def _refused_closed(self, content: AnyInput) -> Disposition:
+        match content:
+            case UserMessage() | Event():
+                return self._disposed(content.id, "rejected" if isinstance(content, UserMessage) else self._dropped())
+            case ToolResult() | Interrupt():
+                return "dropped"
+
+    def _dropped(self) -> Disposition:
+        self._change(dropped=self.state.dropped + 1)
+        return "dropped"
+
     def _known(self, input_id: str, content_digest: str) -> Disposition | None:
         known = self.state.processed.get(input_id)
         if known is None:
@@ -134,13 +196,13 @@ class Draft:
         return "duplicate" if known == content_digest else "conflict"
 
     def _accept(
-        self, input_id: str, content_digest: str, role: Role, part: Part, metadata: dict[str, Any] | None
+        self, input_id: str, content_digest: str, role: Role, parts: tuple[Part, ...], metadata: dict[str, Any] | None
     ) -> None:
         message = Message(
             id=ids.input_message_id(self.state.thread_id, input_id),
             thread_id=self.state.thread_id,
             role=role,
-            parts=(part,),
+            parts=parts,
             input_id=input_id,
             metadata=metadata,
         )
@@ -238,7 +300,13 @@ class Draft:
         else:
             self._append(commit_step(turn).with_(discard=True))
             self.discard()
-        self._settle(Status(state="incomplete", reason="error", detail=detail))
+        if self.state.open:
+            self._settle(Status(state="incomplete", reason="error", detail=detail))
+
+    def _leave_turn(self, reason: Literal["cancelled", "steered"]) -> None:
+        """An input closes the turn, unless the store says that it knows the input."""
+        self._unconfirmed = self._unconfirmed or phase_of(self.state.open)
+        self._close_turn(reason, None)
 
     def _close_turn(self, reason: Literal["cancelled", "steered"], detail: Text | None) -> None:
         """Close the open turn where it stands: seal what streams, answer open calls, settle the message."""
@@ -250,12 +318,18 @@ class Draft:
             kept = sealed_parts(self._drained(turn))
             self._append_parts(turn, kept)
             self._append(commit_step(turn.with_(parts=turn.parts + len(kept))).with_(sealed=True))
-        self._settle(Status(state="incomplete", reason=reason, detail=detail))
+        if self.state.open:
+            self._settle(Status(state="incomplete", reason=reason, detail=detail))
 
     def _interrupt_calls(self, turn: OpenTurn) -> None:
         unanswered = tuple(call for call in turn.calls if not call.settled)
         answered = tuple(interrupted(call, turn.step) for call in turn.calls)
-        self._change(open=turn.with_(calls=answered), interrupted=self.state.interrupted + unanswered)
+        told = tuple(call.call_id for call in unanswered if call.dispatched and call.outline.kind == "rap")
+        self._change(
+            open=turn.with_(calls=answered),
+            interrupted=self.state.interrupted + unanswered,
+            cancelled=self.state.cancelled + told,
+        )
         self._commit_group()
 
     def _drained(self, turn: OpenTurn) -> tuple[Part, ...]:
@@ -276,10 +350,14 @@ class Draft:
 
     # -- calls -------------------------------------------------------------------------------------------------
 
-    def mark_dispatched(self, call_id: str) -> None:
-        """A call is on its way."""
-        if call := self._live_call(call_id):
-            self._replace_call(call.with_(dispatched=True))
+    def mark_dispatched(self, call_id: str, due: float | None) -> None:
+        """A call is on its way; with `due` it ends by itself then."""
+        call = self._live_call(call_id)
+        if call is None:
+            return
+        if due is not None and due != call.due:
+            self._append(SetDue(call_id=call_id, due=due))
+        self._replace_call(call.with_(dispatched=True, due=due))
 
     def commit_group_when_settled(self) -> None:
         """Results wait for their whole group, so that they stand in call order."""
@@ -291,6 +369,9 @@ class Draft:
         self._append(commit_results(turn))
         parts = turn.parts + len(turn.calls)
         self._change(open=turn.with_(calls=(), step=turn.step + 1, attempts=0, parts=parts, spawn_parts=parts))
+        if self.state.closing:
+            self._settle(Status())
+            self._close()
 
     def _live_call(self, call_id: str) -> LiveCall | None:
         calls = self.state.open.calls if self.state.open else ()
@@ -301,13 +382,47 @@ class Draft:
         calls = tuple(changed if call.call_id == changed.call_id else call for call in turn.calls)
         self._change(open=turn.with_(calls=calls))
 
-    # -- subscriptions and summaries ---------------------------------------------------------------------------
+    # -- threads, subscriptions and summaries ------------------------------------------------------------------
+
+    def close_thread(self) -> None:
+        """The thread takes nothing more, from the moment in which the open calls are settled."""
+        if self.state.open and self.state.open.calls:
+            self._change(closing=True)
+        elif not self.state.closed:
+            self._close()
+
+    def _close(self) -> None:
+        self._append(CloseThread())
+        self._change(closing=False, closed=True)
+
+    def spawn_point(self) -> SpawnPoint:
+        """Where a child thread may inherit up to."""
+        turn = self.state.open
+        if turn is None:
+            return SpawnPoint(message_id=self.state.head_id)
+        return SpawnPoint(message_id=turn.message_id, parts=turn.spawn_parts)
 
     def track_subscription(self, subscription: Subscription) -> None:
         """A settled call goes on sending events."""
-        if subscription not in self.state.subscriptions:
-            self._append(TrackSubscription(call_id=subscription.call_id, tool=subscription.tool))
-            self._change(subscriptions=(*self.state.subscriptions, subscription))
+        if not any(known.call_id == subscription.call_id for known in self.state.subscriptions):
+            self._put_subscription(subscription)
+
+    def resume_subscription(self, call_id: str) -> None:
+        """A paused subscription may send again; it counts from nothing."""
+        for known in self.state.subscriptions:
+            if known.call_id == call_id and known.paused is not None:
+                self._put_subscription(Subscription(call_id=call_id, tool=known.tool, arguments=known.arguments))
+
+    def cancel_subscription(self, call_id: str) -> None:
+        """Nobody wants its events any more: its tool's server is to be told."""
+        if any(known.call_id == call_id for known in self.state.subscriptions):
+            self.remove_subscription(call_id)
+            self._change(cancelled=(*self.state.cancelled, call_id))
+
+    def _put_subscription(self, subscription: Subscription) -> None:
+        others = {known.call_id: known for known in self.state.subscriptions}
+        self._append(subscriptions.track(subscription))
+        self._change(subscriptions=tuple({**others, subscription.call_id: subscription}.values()))
 
     def remove_subscription(self, call_id: str) -> None:
         """A subscription has ended."""

@@ -23,7 +23,16 @@ from perdure.codec import Text, digest, dumps
 from perdure.contract import CompleteResult
 from perdure.draft import Draft
 from perdure.errors import UnflushedTurn
-from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, SpawnPoint, restored
+from perdure.history_state import (
+    HistoryState,
+    LiveCall,
+    OpenTurn,
+    Phase,
+    Spawn,
+    SpawnPoint,
+    SubscriptionLimits,
+    restored,
+)
 from perdure.inbox import is_ready
 from perdure.inputs import AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
 from perdure.messages import Message
@@ -51,13 +60,13 @@ class HistoryManager:
         self._resumed = False
 
     @classmethod
-    def from_tail(cls, tail: Tail) -> Self:
+    def from_tail(cls, tail: Tail, limits: SubscriptionLimits | None = None) -> Self:
         """Restore a thread from what `StateStore.load_tail` read.
 
         A turn that was open when its last owner vanished is open again, with its calls as they were: it goes on
         where it stopped, since steps and calls are idempotent by their keys.
         """
-        manager = cls(restored(tail))
+        manager = cls(restored(tail, limits or SubscriptionLimits()))
         if manager.open_turn and manager.open_turn.calls:
             manager._decide(Draft.commit_group_when_settled)
         return manager
@@ -141,9 +150,12 @@ class HistoryManager:
         """The step failed for good: drop its buffer and settle the turn with the error. The thread goes on."""
         self._decide(Draft.fail, detail)
 
-    def mark_dispatched(self, call_id: str) -> None:
-        """Remember that a call is on its way, so that this run does not dispatch it again."""
-        self._decide(Draft.mark_dispatched, call_id)
+    def mark_dispatched(self, call_id: str, due: float | None = None) -> None:
+        """Remember that a call is on its way, so that this run does not dispatch it again.
+
+        With `due` (seconds since 1970) it ends by itself then, whoever owns the thread.
+        """
+        self._decide(Draft.mark_dispatched, call_id, due)
 
     def current_turn_view(self, committed: tuple[Message, ...]) -> tuple[Message, ...]:
         """The committed path, then what is pending, then the buffer of the step that streams.
@@ -236,17 +248,40 @@ class HistoryManager:
 
     def safe_spawn_point(self) -> SpawnPoint:
         """Where a child may inherit up to: trailing calls without a result, and their whole group, are excluded."""
-        turn = self.open_turn
-        if turn is None:
-            return SpawnPoint(message_id=self.state.head_id)
-        return SpawnPoint(message_id=turn.message_id, parts=turn.spawn_parts)
+        return self._draft.spawn_point()
+
+    def take_spawns(self) -> tuple[Spawn, ...]:
+        """Events that are to be handled in child threads, whose sync is through, since the last time."""
+        taken = self._base.spawns
+        self._base = self._base.with_(spawns=())
+        self._draft.state = self.state.with_(spawns=self.state.spawns[len(taken) :])
+        return taken
+
+    def take_cancelled(self) -> tuple[str, ...]:
+        """Calls and subscriptions that nobody waits for, whose sync is through: tell tool servers, best effort."""
+        taken = self._base.cancelled
+        self._base = self._base.with_(cancelled=())
+        self._draft.state = self.state.with_(cancelled=self.state.cancelled[len(taken) :])
+        return taken
+
+    def close_thread(self) -> None:
+        """The thread takes nothing more, as soon as the open calls are settled. Safe to repeat."""
+        self._decide(Draft.close_thread)
 
     def track_subscription(self, call_id: str, tool: str) -> None:
         """A settled call goes on sending events. Safe to repeat."""
         self._decide(Draft.track_subscription, Subscription(call_id=call_id, tool=tool))
 
+    def resume_subscription(self, call_id: str) -> None:
+        """A subscription that was paused may send events again. Safe to repeat."""
+        self._decide(Draft.resume_subscription, call_id)
+
+    def cancel_subscription(self, call_id: str) -> None:
+        """Nobody wants a subscription's events any more: later ones are dropped. Safe to repeat."""
+        self._decide(Draft.cancel_subscription, call_id)
+
     def remove_subscription(self, call_id: str) -> None:
-        """A subscription has ended; its later events are dropped. Safe to repeat."""
+        """A subscription has ended by itself; its later events are dropped. Safe to repeat."""
         self._decide(Draft.remove_subscription, call_id)
 
     def apply_compaction(self, summary: Summary) -> None:

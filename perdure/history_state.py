@@ -7,24 +7,30 @@ from pydantic import Field
 from perdure.batch import Operation
 from perdure.codec import Wire, clip
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
-from perdure.inputs import Disposition
+from perdure.inputs import Disposition, Event
 from perdure.messages import Status, ToolResultPart, Usage
 from perdure.policy import COMPLETE_ATTEMPTS
 from perdure.ports import Subscription, Tail
+from perdure.tools import KEPT_ARGUMENTS
 
-Phase = Literal["busy", "calling", "boundary", "idle"]
+Phase = Literal["busy", "calling", "sleeping", "boundary", "idle"]
 """Where a thread stands.
 
-busy: a model call runs; calling: its tool calls are open; boundary: between two steps; idle: no turn is open.
+busy: a model call runs; calling: its tool calls are open; sleeping: so are only passive ones, which anything may cut
+short; boundary: between two steps; idle: no turn is open.
 """
 
 
 class LiveCall(Wire):
-    """A call of the open step. `settled` when its result is staged in the store or made here (`result`)."""
+    """A call of the open step. `settled` when its result is staged in the store or made here (`result`).
+
+    `due` is when it ends by itself, in seconds since 1970.
+    """
 
     call_id: str
     outline: CallOutline
     dispatched: bool = False
+    due: float | None = None
     settled: bool = False
     result: ToolResultPart | None = None
 
@@ -53,8 +59,32 @@ class SpawnPoint(Wire):
     parts: int | None = None
 
 
+class Spawn(Wire):
+    """A child thread to be made for an event: what happened, to which subscription, and what the child inherits."""
+
+    event: Event
+    origin: Subscription
+    point: SpawnPoint
+
+
+class SubscriptionLimits(Wire):
+    """Bounds of a thread's subscriptions: how many there are at once, and what each may send.
+
+    A subscription that reaches a bound is paused: the thread says so, and what else it sends is dropped and counted.
+    """
+
+    active: int = 100
+    events_per_minute: int = 600
+    events: int | None = None
+
+
 class HistoryState(Wire):
-    """All that a manager knows. `version` is the thread's, counting applied batches."""
+    """All that a manager knows. `version` is the thread's, counting applied batches.
+
+    `cancelled` are calls and subscriptions that nobody waits for any more, which tool servers are to be told; `dropped`
+    counts events and results that belonged to nothing; `closing` is set by a call that closes the thread when its group
+    is settled.
+    """
 
     thread_id: str
     version: int = 0
@@ -67,9 +97,15 @@ class HistoryState(Wire):
     processed: dict[str, str] = Field(default_factory=dict)
     pending: tuple[Operation, ...] = ()
     interrupted: tuple[LiveCall, ...] = ()
+    cancelled: tuple[str, ...] = ()
     dispositions: dict[str, Disposition] = Field(default_factory=dict)
     summary: SpawnPoint | None = None
     usage: Usage = Usage()
+    limits: SubscriptionLimits = SubscriptionLimits()
+    spawns: tuple[Spawn, ...] = ()
+    dropped: int = 0
+    closing: bool = False
+    closed: bool = False
 
 
 def phase_of(turn: OpenTurn | None) -> Phase:
@@ -78,10 +114,12 @@ def phase_of(turn: OpenTurn | None) -> Phase:
         return "idle"
     if turn.running:
         return "busy"
-    return "calling" if turn.calls else "boundary"
+    if not turn.calls:
+        return "boundary"
+    return "sleeping" if all(call.settled or call.outline.passive for call in turn.calls) else "calling"
 
 
-def restored(tail: Tail) -> HistoryState:
+def restored(tail: Tail, limits: SubscriptionLimits) -> HistoryState:
     """The state of a thread from what `StateStore.load_tail` read."""
     thread = tail.thread
     unsettled = tail.message is not None and tail.message.status.state in ("running", "requires_action")
@@ -92,11 +130,13 @@ def restored(tail: Tail) -> HistoryState:
         head_id=thread.head_id,
         last=tail.message.status if tail.message else None,
         open=_open_turn(tail) if unsettled else None,
-        # User words at the head that no turn answers: the owner vanished between accepting and opening.
+        # Words at the head that no turn answers: the owner vanished between accepting and opening, or a child begins.
         answer_due=tail.message is not None and tail.message.role != "assistant",
         subscriptions=tail.subscriptions,
         processed=dict(tail.processed),
         usage=thread.usage,
+        limits=limits,
+        closed=thread.closed_at is not None,
     )
 
 
@@ -112,7 +152,13 @@ def _open_turn(tail: Tail) -> OpenTurn:
                 kind=call.kind,
                 passive=call.passive,
                 timeout_s=call.timeout_s,
+                # Whole where the workflow carries the call out; elsewhere a preview that nothing is decided by.
+                arguments=call.arguments if call.kind in KEPT_ARGUMENTS else None,
+                operation=call.operation,
+                task_queue=call.task_queue,
+                timer=call.timer,
             ),
+            due=call.due,
             settled=call.result is not None,
         )
         for call in tail.calls

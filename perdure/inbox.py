@@ -18,8 +18,17 @@ from perdure.policy import WAITING_INPUTS
 MAX_INPUT_BYTES = 256 * 1024
 """What one input may weigh as JSON. Temporal refuses payloads above 2 MB, and inputs travel together."""
 
-_PHASES: tuple[Phase, ...] = ("busy", "calling", "boundary", "idle")
-"""From the one in which the least may be handled to the one in which everything may."""
+_Wait = Literal["never", "durable", "awake", "ended"]
+"""What an input waits for: nothing; the step to be durable; the work to pause; the turn to end."""
+
+_READY: dict[Phase, tuple[_Wait, ...]] = {
+    "busy": ("never",),
+    "calling": ("never", "durable"),
+    # A thread that only sleeps is not busy: whatever comes wakes it.
+    "sleeping": ("never", "durable", "awake", "ended"),
+    "boundary": ("never", "durable", "awake"),
+    "idle": ("never", "durable", "awake", "ended"),
+}
 
 
 class Inbox:
@@ -28,8 +37,8 @@ class Inbox:
     def __init__(self, waiting: tuple[AnyInput, ...] = ()) -> None:
         self._waiting: list[AnyInput] = []
         self._digests: dict[tuple[str, str], str] = {}
-        # How many wait for each phase: conditions ask `has_ready` over and over while thousands wait.
-        self._counts: Counter[Phase] = Counter()
+        # How many wait for what: conditions ask `has_ready` over and over while thousands wait.
+        self._counts: Counter[_Wait] = Counter()
         for content in waiting:
             self._add(content)
 
@@ -69,7 +78,7 @@ class Inbox:
 
     def has_ready(self, phase: Phase) -> bool:
         """Whether `take` would give one."""
-        return any(self._counts[reached] for reached in _PHASES[: _PHASES.index(phase) + 1])
+        return any(self._counts[wait] for wait in _READY[phase])
 
     def disposition(self, input_id: str) -> Disposition | None:
         """How an input waits, if it does."""
@@ -89,23 +98,23 @@ class Inbox:
 
 def is_ready(content: AnyInput, phase: Phase) -> bool:
     """Whether an input may be handled in this phase."""
-    return _PHASES.index(_waits_for(content)) <= _PHASES.index(phase)
+    return _waits_for(content) in _READY[phase]
 
 
-def _waits_for(content: AnyInput) -> Phase:
-    """The first phase, in the order of `_PHASES`, in which an input may be handled."""
+def _waits_for(content: AnyInput) -> _Wait:
     match content:
         case Interrupt():
-            return "busy"
+            return "never"
         case ToolResult():
             # A call is shown while it streams, and whoever is quick answers it before its step is durable.
-            return "calling"
-        case UserMessage(mode="queue") | Event():
-            return "idle"
-        case UserMessage(mode="steer"):
-            return "boundary"
+            return "durable"
+        case UserMessage(mode="queue"):
+            return "ended"
+        case UserMessage(mode="steer") | Event():
+            # An event waits for the calls that are open: it may be of a subscription that one of them is opening.
+            return "awake"
         case UserMessage():
-            return "busy"
+            return "never"
 
 
 InputKind = Literal["user_message", "interrupt", "tool_result", "event"]

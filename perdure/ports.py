@@ -11,10 +11,14 @@ from typing import Any, Literal, Protocol
 from perdure.batch import SyncBatch, SyncReport
 from perdure.codec import Text, Wire
 from perdure.messages import Message, Part, ToolResultPart, Usage
+from perdure.timer import Timer
 from perdure.tools import ToolKind
 from perdure.turn_buffer import Chunk
 
 ThreadKind = Literal["root", "child", "event"]
+
+KEY_BYTES = 32
+"""The length of an installation's secrets (`get_key`)."""
 
 
 class ThreadRecord(Wire):
@@ -88,6 +92,7 @@ class OpenCall(Wire):
     due: float | None = None
     operation: Text | None = None
     task_queue: Text | None = None
+    timer: Timer | None = None
 
 
 class Subscription(Wire):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, get_type_hints
+from typing import Any, Final, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -25,6 +25,9 @@ function: a Python function on this worker; client: somebody on the user's side,
 Temporal activity on another task queue; workflow: the thread's own workflow (timers, subscriptions); thread: the
 runtime, which starts and reaches other threads; rap, mcp: a server of that protocol.
 """
+
+KEPT_ARGUMENTS: Final = frozenset[ToolKind]({"activity", "workflow", "rap"})
+"""Calls whose arguments the workflow keeps: it hands them on, carries the call out, or remembers what subscribed."""
 
 _name = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
