@@ -114,7 +114,8 @@ class CallOutline(Wire):
     """A tool call as the workflow sees it; its id follows from turn, step and index, its arguments are in the store.
 
     `error` says why it must not be executed. What is needed to dispatch it is recorded here, so that a replay does
-    not depend on the agent's present declaration: for a call that the workflow itself carries out, its arguments too.
+    not depend on the agent's present declaration: for a call that the workflow itself carries out, its arguments too,
+    or the timer that they ask for.
     """
 
     index: int
