@@ -25,6 +25,8 @@ class ThreadRecord(Wire):
     """A thread. `version` counts its applied batches, `seq` its changes, `turn` its turns so far.
 
     Until it has a head its path is what it inherits: up to part `spawn_parts` of the message `spawn_message_id`.
+    Stores refuse nothing to a thread with `closed_at`, so that what runs in it can settle: that it takes nothing new
+    is its workflow's to see to.
     """
 
     thread_id: str
@@ -73,7 +75,8 @@ class OpenCall(Wire):
     `index` is its place among the calls of its step, `position` that of its part in the message. A call that must not
     be executed has its result from the start. `kind`, `passive` and `timeout_s` are those of the agent's tool: stores
     do not know them. `load` adds them, and leaves of arguments a preview and of a result only that there is one; whole
-    arguments stay where the workflow itself carries the call out. `due` is when it ends by itself (`SetDue`).
+    arguments stay where the workflow itself carries the call out, or the `timer` that they ask for. `due` is when it
+    ends by itself (`SetDue`).
     """
 
     call_id: str
@@ -161,8 +164,9 @@ class Step(Wire):
 class Choice(Wire):
     """What an open call asks a person for: to choose (`choices`), or to open a link (`auth_url`); RAP sheet, I and J.
 
-    The answer goes to `response_url`, where the call's tool server waits for it. `answered` once there is nothing to
-    ask any more: the call is settled, or somebody has chosen.
+    The answer goes to `response_url`, where the call's tool server waits for it. `answered` once somebody has chosen;
+    then the words and links are left out. A call that has its result asks nothing more, and no change says so besides
+    the one with the result: a reader drops the call's choices when it sees that, in a `call` or as a part.
     """
 
     id: str
@@ -178,11 +182,19 @@ class Choice(Wire):
 
 
 class View(Wire):
-    """The newest state of something a tool shows people, a diff for one; never interpreted. `content` is JSON text."""
+    """The newest state of something a tool shows people, a diff for one; never interpreted. `content` is JSON text.
+
+    Empty content clears it.
+    """
 
     view_type: Text
     content: Text
     seq: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return self.content.strip() in ("", '""', "null", "{}")
 
 
 class Change(Wire):
@@ -190,8 +202,9 @@ class Change(Wire):
 
     chunk: (turn, step, attempt) and the chunk that streamed. attempt: a new attempt began, what streamed before it is
     void. part: a part was committed at a position of a message; it replaces what streamed. call: an open call
-    started or got its result staged. message: a message was added or its status changed; the first is told with
-    the status it had then, so the parts of a turn come before its end.
+    started, got its result staged, or ends by itself at another time. message: a message was added or its status
+    changed; the first is told with the status it had then, so the parts of a turn come before its end. choice: a
+    person is asked something, or has answered. view: it has other content, or none.
     """
 
     seq: int
@@ -372,9 +385,10 @@ class StateStore(Protocol):
         ...
 
     async def put_choice(self, thread_id: str, choice: Choice) -> None:
-        """Keep a question of an open call and tell readers; the same id again replaces it. Raises CallNotOpen.
+        """Keep a question of an open call without a result and tell readers; the same id again replaces it.
 
-        It is dropped together with its call.
+        It is dropped together with its call. The same question again changes nothing, unless it was answered. Raises
+        CallNotOpen, ThreadNotFound.
         """
         ...
 
@@ -383,7 +397,7 @@ class StateStore(Protocol):
         ...
 
     async def remove_choice(self, thread_id: str, choice_id: str) -> None:
-        """Drop an answered question and tell readers (`answered`). Safe to repeat."""
+        """Drop an answered question and tell readers (`answered`). Safe to repeat. Raises ThreadNotFound."""
         ...
 
     async def put_view(self, thread_id: str, view_type: str, content: str) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 from perdure.batch import (
     AppendMessage,
     AppendParts,
+    CloseThread,
     CommitResults,
     CommitStep,
     Operation,
     RemoveSubscription,
+    SetDue,
     SetStatus,
     StageResult,
     SyncBatch,
@@ -50,15 +52,15 @@ def inputs(batch: SyncBatch) -> dict[str, str | None]:
     return found
 
 
-def blobs(batch: SyncBatch) -> dict[str, str]:
-    """The blobs that hold the words of inputs, by the ids of these."""
-    return {
-        operation.message.input_id: part.blob
-        for operation in batch.operations
-        if isinstance(operation, AppendMessage) and operation.message.input_id is not None
-        for part in operation.message.parts
-        if isinstance(part, TextPart | EventPart) and part.blob is not None
-    }
+def blobs(batch: SyncBatch) -> dict[str, set[str]]:
+    """The blobs that hold the words of inputs, by the ids of these; inputs without any are left out."""
+    found: dict[str, set[str]] = {}
+    for operation in batch.operations:
+        if isinstance(operation, AppendMessage) and operation.message.input_id is not None:
+            for part in operation.message.parts:
+                if isinstance(part, TextPart | EventPart) and part.blob is not None:
+                    found.setdefault(operation.message.input_id, set()).add(part.blob)
+    return found
 
 
 def durable_steps(batch: SyncBatch) -> tuple[tuple[int, int], ...]:
@@ -159,9 +161,20 @@ def _operation(operation: Operation, coalesced: CoalescedSteps) -> dict[str, Any
         case SetStatus():
             return _set_status(operation)
         case TrackSubscription():
-            return {"kind": operation.kind, "call_id": operation.call_id, "tool": operation.tool}
+            return {
+                "kind": operation.kind,
+                "call_id": operation.call_id,
+                "tool": operation.tool,
+                "arguments": dumps(operation.arguments),
+                "received": operation.received,
+                "paused": encoded(operation.paused),
+            }
         case RemoveSubscription():
             return {"kind": operation.kind, "call_id": operation.call_id}
+        case SetDue():
+            return {"kind": operation.kind, "call_id": operation.call_id, "due": operation.due}
+        case CloseThread():
+            return {"kind": operation.kind}
         case AppendMessage():
             return _messages([operation])
 

@@ -9,47 +9,24 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from perdure.batch import AppendMessage, Refused, SyncBatch, SyncReport
-from perdure.codec import dumps, loads
-from perdure.errors import (
-    BlobNotFound,
-    CallNotOpen,
-    ContentConflict,
-    StaleWriter,
-    StepSealed,
-    StoreError,
-    ThreadNotFound,
-)
-from perdure.messages import Message, Part, ToolResultPart
-from perdure.ports import (
-    Change,
-    Counts,
-    OpenCall,
-    Path,
-    Snapshot,
-    Step,
-    StepOutcome,
-    Subscription,
-    Summary,
-    Tail,
-    ThreadRecord,
-)
+from perdure.errors import BlobNotFound, ContentConflict, StaleWriter, StepSealed, StoreError
+from perdure.messages import Message, Part
+from perdure.ports import Change, Counts, Path, Snapshot, Step, StepOutcome, Summary, ThreadRecord
 from perdure.turn_buffer import Chunk
 from stores import batch_sql
-from stores.hints import Hints
+from stores.memory_state import MemoryState, accepted
 from stores.memory_thread import MemoryThread, StoredMessage, StoredStep, kept
 
 
-class MemoryStore:
+class MemoryStore(MemoryState):
     """`perdure.ports.Store` for one process and one event loop."""
 
     def __init__(self) -> None:
-        self._threads: dict[str, MemoryThread] = {}
+        super().__init__()
         self._owners: dict[str, str] = {}
         self._summaries: dict[str, Summary] = {}
-        self._hints = Hints()
 
     async def close(self) -> None:
         """Nothing is open; what is stored stays readable."""
@@ -67,6 +44,8 @@ class MemoryStore:
             created_at = thread.created_at or datetime.now(UTC)
             fresh = thread.with_(created_at=created_at, closed_at=None, version=0, seq=0, turn=0)
             self._threads[thread.thread_id] = MemoryThread(fresh)
+            if thread.parent_thread_id is not None:
+                self._children.setdefault(thread.parent_thread_id, []).append(thread.thread_id)
         return self._thread(thread.thread_id).record
 
     async def get_thread(self, thread_id: str) -> ThreadRecord:
@@ -79,8 +58,7 @@ class MemoryStore:
 
     async def close_thread(self, thread_id: str) -> None:
         """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
-        thread = self._thread(thread_id)
-        thread.record = thread.record.with_(closed_at=thread.record.closed_at or datetime.now(UTC))
+        self._thread(thread_id).close()
         self._hints.wake(thread_id)
 
     # -- batches -----------------------------------------------------------------------------------------------
@@ -92,8 +70,8 @@ class MemoryStore:
         inputs = batch_sql.inputs(batch)
         missing = tuple(
             Refused(input_id=input_id, missing=True)
-            for input_id, blob in batch_sql.blobs(batch).items()
-            if not any(blob in thread.blobs for thread in self._line(batch.thread_id))
+            for input_id, blobs in batch_sql.blobs(batch).items()
+            if not blobs <= {blob for thread in self._line(batch.thread_id) for blob in thread.blobs}
         )
         if missing:
             return SyncReport(number=batch.number - 1, refused=missing)
@@ -104,11 +82,11 @@ class MemoryStore:
                 "The thread has been written by somebody else and is at version "
                 f"{thread.record.version}. Load it again."
             )
-        accepted = _accepted(thread)
+        known = accepted(thread)
         refused = tuple(
-            Refused(input_id=input_id, conflict=accepted[input_id] != digest)
+            Refused(input_id=input_id, conflict=known[input_id] != digest)
             for input_id, digest in inputs.items()
-            if input_id in accepted
+            if input_id in known
         )
         if refused:
             return SyncReport(number=batch.number - 1, refused=refused)
@@ -202,6 +180,8 @@ class MemoryStore:
             chunks=tuple(chunk for _, chunk in live.chunks) if live else (),
             calls=thread.ordered_calls(),
             seq=thread.record.seq,
+            choices=thread.waiting_choices(),
+            views=thread.shown_views(),
         )
 
     async def read_changes(self, thread_id: str, after: int, limit: int = 1000) -> tuple[Change, ...]:
@@ -279,106 +259,3 @@ class MemoryStore:
         if summary.message_id not in self._owners:
             raise StoreError(f"bug: the summary {summary.id} stands at message {summary.message_id}, not stored")
         self._summaries[summary.id] = kept(summary)
-
-    # -- state -------------------------------------------------------------------------------------------------
-
-    async def load_tail(self, thread_id: str, processed: int = 200) -> Tail:
-        """See `perdure.ports.StateStore`."""
-        thread = self._thread(thread_id)
-        head = thread.messages.get(thread.record.head_id or "")
-        calls = thread.ordered_calls()
-        accepted = tuple((input_id, digest or "") for input_id, digest in _accepted(thread).items())
-        return Tail(
-            thread=thread.record,
-            sync_id=thread.sync_id,
-            message=head.message if head else None,
-            parts=len(head.parts) if head else 0,
-            step=calls[-1].step if calls else _next_step(thread, head),
-            attempt=thread.steps[max(thread.steps)].attempt if thread.steps else 0,
-            calls=calls,
-            subscriptions=tuple(thread.subscriptions.values()),
-            processed=accepted[max(0, len(accepted) - processed) :],
-        )
-
-    async def get_processed_ids(self, thread_id: str, ids: tuple[str, ...]) -> dict[str, str]:
-        """See `perdure.ports.StateStore`."""
-        thread = self._threads.get(thread_id)
-        accepted = _accepted(thread) if thread else {}
-        return {input_id: accepted[input_id] or "" for input_id in ids if input_id in accepted}
-
-    async def get_active_subscriptions(self, thread_id: str) -> tuple[Subscription, ...]:
-        """See `perdure.ports.StateStore`. Oldest first."""
-        return tuple(self._threads[thread_id].subscriptions.values()) if thread_id in self._threads else ()
-
-    async def get_call(self, thread_id: str, call_id: str) -> OpenCall:
-        """See `perdure.ports.StateStore`."""
-        if thread_id not in self._threads:
-            raise CallNotOpen(call_id)
-        return self._threads[thread_id].open_call(call_id)
-
-    async def start_call(self, thread_id: str, call_id: str, owner: str | None = None) -> OpenCall:
-        """See `perdure.ports.StateStore`."""
-        call = self._thread(thread_id).start_call(call_id, owner)
-        self._hints.wake(thread_id)
-        return call
-
-    async def stage_result(self, thread_id: str, result: ToolResultPart) -> ToolResultPart:
-        """See `perdure.ports.StateStore`."""
-        staged = self._thread(thread_id).stage_result(result)
-        self._hints.wake(thread_id)
-        return staged
-
-    async def get_metadata(self, thread_id: str) -> dict[str, Any]:
-        """See `perdure.ports.StateStore`."""
-        return loads(dumps(self._threads[thread_id].metadata)) if thread_id in self._threads else {}
-
-    async def set_metadata(self, thread_id: str, values: dict[str, Any]) -> None:
-        """See `perdure.ports.StateStore`. Raises ThreadNotFound."""
-        thread = self._thread(thread_id)
-        merged = {**thread.metadata, **loads(dumps(values))}
-        thread.metadata = {key: value for key, value in merged.items() if value is not None}
-
-    async def put_choice(self, thread_id: str, choice_id: str, call_id: str, body: dict[str, Any]) -> None:
-        """See `perdure.ports.StateStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""
-        choice = (call_id, loads(dumps(body)))
-        if self._thread(thread_id).choices.setdefault(choice_id, choice) != choice:
-            raise ContentConflict(f"The choice {choice_id!r} is there with other content, which stays.")
-
-    async def get_choices(self, thread_id: str) -> dict[str, dict[str, Any]]:
-        """See `perdure.ports.StateStore`. Oldest first."""
-        choices = self._threads[thread_id].choices if thread_id in self._threads else {}
-        return {choice_id: loads(dumps(body)) for choice_id, (_, body) in choices.items()}
-
-    async def remove_choice(self, thread_id: str, choice_id: str) -> None:
-        """See `perdure.ports.StateStore`."""
-        if thread_id in self._threads:
-            self._threads[thread_id].choices.pop(choice_id, None)
-
-    # -- threads by id -----------------------------------------------------------------------------------------
-
-    def _thread(self, thread_id: str) -> MemoryThread:
-        if thread_id not in self._threads:
-            raise ThreadNotFound(thread_id)
-        return self._threads[thread_id]
-
-    def _line(self, thread_id: str) -> Iterator[MemoryThread]:
-        """The thread, its parent, and so on."""
-        next_id: str | None = thread_id
-        while next_id is not None:
-            thread = self._thread(next_id)
-            yield thread
-            next_id = thread.record.parent_thread_id
-
-
-def _accepted(thread: MemoryThread) -> dict[str, str | None]:
-    stored_messages = thread.messages.values()
-    return {stored.message.input_id: stored.digest for stored in stored_messages if stored.message.input_id is not None}
-
-
-def _next_step(thread: MemoryThread, head: StoredMessage | None) -> int:
-    # A step that was discarded or sealed leaves no part, one that was flushed without a turn buffer no mark.
-    if head is None or head.message.role != "assistant":
-        return 0
-    turn, step = thread.done
-    marked = step + 1 if turn == head.message.turn else 0
-    return max(marked, head.parts[-1][1].step + 1 if head.parts else 0)

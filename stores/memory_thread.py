@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from perdure.batch import (
     AppendMessage,
     AppendParts,
+    CloseThread,
     CommitResults,
     CommitStep,
     Operation,
     RemoveSubscription,
+    SetDue,
     SetStatus,
     StageResult,
     TrackSubscription,
@@ -18,7 +21,7 @@ from perdure.batch import (
 from perdure.codec import Wire, dumps, loads
 from perdure.errors import CallNotOpen, StepSealed, StoreError
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart
-from perdure.ports import Change, OpenCall, Step, StepOutcome, Subscription, ThreadRecord
+from perdure.ports import Change, Choice, OpenCall, Step, StepOutcome, Subscription, ThreadRecord, View
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
 
 Value = TypeVar("Value", bound=Wire)
@@ -75,7 +78,8 @@ class MemoryThread:
     owners: dict[str, str | None] = field(default_factory=dict[str, str | None])
     subscriptions: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    choices: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict[str, tuple[str, dict[str, Any]]])
+    choices: dict[str, Choice] = field(default_factory=dict[str, Choice])
+    views: dict[str, View] = field(default_factory=dict[str, View])
     blobs: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     def copy(self) -> "MemoryThread":
@@ -86,6 +90,7 @@ class MemoryThread:
             steps=dict(self.steps),
             calls=dict(self.calls),
             subscriptions=dict(self.subscriptions),
+            choices=dict(self.choices),
         )
 
     def next_seq(self) -> int:
@@ -111,10 +116,15 @@ class MemoryThread:
                 self._commit_results(operation)
             case SetStatus():
                 self._set_status(operation)
-            case TrackSubscription(call_id=call_id, tool=tool):
-                self.subscriptions.setdefault(call_id, Subscription(call_id=call_id, tool=tool))
+            case TrackSubscription():
+                self._track_subscription(operation)
             case RemoveSubscription(call_id=call_id):
                 self.subscriptions.pop(call_id, None)
+            case SetDue(call_id=call_id, due=due):
+                if call_id in self.calls:
+                    self.calls[call_id] = (self.next_seq(), self.open_call(call_id).with_(due=due))
+            case CloseThread():
+                self.close()
 
     def _append_message(self, message: Message, digest: str | None) -> None:
         record = self.record
@@ -181,6 +191,7 @@ class MemoryThread:
             if result is None:
                 raise StoreError(f"bug: call {call_id} is closed without a result")
             results.append(result)
+        self.choices = {name: choice for name, choice in self.choices.items() if choice.call_id in self.calls}
         self._add_parts(operation.message_id, operation.start, tuple(results))
 
     def _set_status(self, operation: SetStatus) -> None:
@@ -190,6 +201,59 @@ class MemoryThread:
         if stored.message.status.state in ("running", "requires_action"):
             message = stored.message.with_(status=kept(operation.status))
             self.messages[operation.message_id] = replace(stored, message=message, changed=self.next_seq())
+
+    def _track_subscription(self, operation: TrackSubscription) -> None:
+        subscription = Subscription(
+            call_id=operation.call_id,
+            tool=operation.tool,
+            arguments=operation.arguments,
+            received=operation.received,
+            paused=operation.paused,
+        )
+        self.subscriptions[operation.call_id] = kept(subscription)  # written again it keeps its place
+
+    def close(self) -> None:
+        """Mark the thread closed; the first time stays."""
+        self.record = self.record.with_(closed_at=self.record.closed_at or datetime.now(UTC))
+
+    # -- what people are asked and shown -----------------------------------------------------------------------
+
+    def put_choice(self, choice: Choice) -> None:
+        """Ask, unless just this is asked already. Raises CallNotOpen, also for a call that has its result."""
+        if self.open_call(choice.call_id).result is not None:
+            raise CallNotOpen(choice.call_id)
+        before = self.choices.get(choice.id)
+        choice = kept(choice.with_(answered=False, seq=before.seq if before else 0))
+        if choice != before:
+            self.choices[choice.id] = choice.with_(seq=self.next_seq())
+
+    def remove_choice(self, choice_id: str) -> None:
+        """The question is answered; its words and links are gone."""
+        choice = self.choices.get(choice_id)
+        if choice and not choice.answered:
+            self.choices[choice_id] = Choice(
+                id=choice.id, call_id=choice.call_id, kind=choice.kind, answered=True, seq=self.next_seq()
+            )
+
+    def waiting_choices(self) -> tuple[Choice, ...]:
+        """Questions of calls that have no result yet, oldest first."""
+        waiting = [
+            choice
+            for choice in self.choices.values()
+            if not choice.answered and self.open_call(choice.call_id).result is None
+        ]
+        return tuple(sorted(waiting, key=lambda choice: choice.seq))
+
+    def put_view(self, view: View) -> None:
+        """Show this from now on, unless it is shown already."""
+        before = self.views.get(view.view_type)
+        if before is None or before.content != view.content:
+            self.views[view.view_type] = kept(view.with_(seq=self.next_seq()))
+
+    def shown_views(self) -> tuple[View, ...]:
+        """Views with content, the one that changed last at the end."""
+        shown = [view for view in self.views.values() if not view.is_empty]
+        return tuple(sorted(shown, key=lambda view: view.seq))
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -261,6 +325,10 @@ class MemoryThread:
                 yield Change(seq=seq, message_id=stored.message.id, position=position, part=part)
         for seq, call in self.calls.values():
             yield Change(seq=seq, call=call)
+        for choice in self.choices.values():
+            yield Change(seq=choice.seq, choice=choice)
+        for view in self.views.values():
+            yield Change(seq=view.seq, view=view)
         for (turn, step), stored_step in self.steps.items():
             attempt = stored_step.attempt
             yield Change(seq=stored_step.began, turn=turn, step=step, attempt=attempt, new_attempt=True)

@@ -11,7 +11,18 @@ from stores import batch_sql
 from stores.address import StepStreams
 from stores.batch_sql import CoalescedSteps
 from stores.database import Database, Transaction
-from stores.rows import encoded, to_call, to_change, to_chunks, to_parts, to_path, to_step, to_thread
+from stores.rows import (
+    encoded,
+    to_call,
+    to_change,
+    to_choice,
+    to_chunks,
+    to_parts,
+    to_path,
+    to_step,
+    to_thread,
+    to_view,
+)
 
 
 class PostgresConversation:
@@ -78,14 +89,12 @@ class PostgresConversation:
             return await self._append(transaction, batch, await self._coalesce(transaction, batch))
 
     async def _without_blob(self, batch: SyncBatch) -> tuple[Refused, ...]:
-        wanted = {input_id: _sha256(blob) for input_id, blob in batch_sql.blobs(batch).items()}
+        wanted = {name: {_sha256(blob) for blob in blobs} for name, blobs in batch_sql.blobs(batch).items()}
         if not wanted:
             return ()
-        rows = await self._database.rows("stored_blobs", batch.thread_id, list(wanted.values()))
+        rows = await self._database.rows("stored_blobs", batch.thread_id, list(set[bytes]().union(*wanted.values())))
         found = {row["sha256"] for row in rows}
-        missing = tuple(
-            Refused(input_id=input_id, missing=True) for input_id, sha256 in wanted.items() if sha256 not in found
-        )
+        missing = tuple(Refused(input_id=name, missing=True) for name, blobs in wanted.items() if not blobs <= found)
         if missing:
             await self.get_thread(batch.thread_id)  # a thread that is not there is the worse news
         return missing
@@ -134,7 +143,7 @@ class PostgresConversation:
         return Counts(total=row["total"], user=row["user"], assistant=row["assistant"], event=row["event"])
 
     async def snapshot(self, thread_id: str) -> Snapshot:
-        """See `perdure.ports.ConversationStore`. Four statements that read the same point of time."""
+        """See `perdure.ports.ConversationStore`. Six statements that read the same point of time."""
         async with self._database.transaction(snapshot=True) as transaction:
             thread = await transaction.row("get_thread", thread_id)
             if thread is None:
@@ -142,6 +151,8 @@ class PostgresConversation:
             path = await _path(transaction, thread_id, None)
             live = await transaction.row("live_step", thread_id)
             calls = await transaction.rows("open_calls", thread_id)
+            choices = await transaction.rows("choices", thread_id)
+            views = await transaction.rows("views", thread_id)
         return Snapshot(
             thread=to_thread(thread),
             path=path,
@@ -149,6 +160,8 @@ class PostgresConversation:
             chunks=to_chunks(live["chunks"]) if live else (),
             calls=tuple(to_call(call) for call in calls),
             seq=thread["seq"],
+            choices=tuple(to_choice(choice) for choice in choices),
+            views=tuple(view for view in map(to_view, views) if not view.is_empty),
         )
 
     async def read_changes(self, thread_id: str, after: int, limit: int = 1000) -> tuple[Change, ...]:

@@ -1,13 +1,14 @@
-"""Accepted ids, open calls, subscriptions, metadata and choices in PostgreSQL."""
+"""Accepted ids, open calls, subscriptions, metadata, choices, views, children and keys in PostgreSQL."""
 
+import secrets
 from typing import Any
 
 from perdure.codec import dumps, loads
-from perdure.errors import CallNotOpen, ContentConflict, ThreadNotFound
+from perdure.errors import CallNotOpen, ThreadNotFound
 from perdure.messages import ToolResultPart
-from perdure.ports import OpenCall, Subscription, Tail
+from perdure.ports import KEY_BYTES, Choice, OpenCall, Subscription, Tail, ThreadRecord
 from stores.database import Database
-from stores.rows import to_call, to_subscription, to_tail
+from stores.rows import to_call, to_choice, to_subscription, to_tail, to_thread
 
 
 class PostgresState:
@@ -53,7 +54,7 @@ class PostgresState:
         assert row is not None, "bug: the function returns a row or raises"
         return ToolResultPart.model_validate(loads(row["stage_result"]))
 
-    # -- metadata and choices ----------------------------------------------------------------------------------
+    # -- metadata ----------------------------------------------------------------------------------------------
 
     async def get_metadata(self, thread_id: str) -> dict[str, Any]:
         """See `perdure.ports.StateStore`."""
@@ -73,19 +74,36 @@ class PostgresState:
             kept = {key: value for key, value in merged.items() if value is not None}
             await transaction.row("set_metadata", thread["thread"], dumps(kept))
 
-    async def put_choice(self, thread_id: str, choice_id: str, call_id: str, body: dict[str, Any]) -> None:
-        """See `perdure.ports.StateStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""
-        text = dumps(body)
-        row = await self._database.row("put_choice", thread_id, choice_id, call_id, text)
-        if row is None:
-            raise ThreadNotFound(thread_id)
-        if tuple(row) != (call_id, text):
-            raise ContentConflict(f"The choice {choice_id!r} is there with other content, which stays.")
+    # -- what people are asked and shown -----------------------------------------------------------------------
 
-    async def get_choices(self, thread_id: str) -> dict[str, dict[str, Any]]:
-        """See `perdure.ports.StateStore`. Oldest first."""
-        return {row["choice_id"]: loads(row["body"]) for row in await self._database.rows("choices", thread_id)}
+    async def put_choice(self, thread_id: str, choice: Choice) -> None:
+        """See `perdure.ports.StateStore`. Raises ThreadNotFound too."""
+        body = dumps(choice.with_(answered=False, seq=0))
+        await self._database.row("put_choice", thread_id, dumps(choice.id), choice.call_id, choice.kind, body)
+
+    async def get_choices(self, thread_id: str) -> tuple[Choice, ...]:
+        """See `perdure.ports.StateStore`."""
+        return tuple(to_choice(row) for row in await self._database.rows("choices", thread_id))
 
     async def remove_choice(self, thread_id: str, choice_id: str) -> None:
+        """See `perdure.ports.StateStore`. Raises ThreadNotFound."""
+        await self._database.row("remove_choice", thread_id, dumps(choice_id))
+
+    async def put_view(self, thread_id: str, view_type: str, content: str) -> None:
         """See `perdure.ports.StateStore`."""
-        await self._database.row("remove_choice", thread_id, choice_id)
+        await self._database.row("put_view", thread_id, dumps(view_type), dumps(content))
+
+    # -- children and keys -------------------------------------------------------------------------------------
+
+    async def get_children(self, thread_id: str) -> tuple[ThreadRecord, ...]:
+        """See `perdure.ports.StateStore`."""
+        return tuple(to_thread(row) for row in await self._database.rows("children", thread_id))
+
+    async def get_key(self, name: str) -> bytes:
+        """See `perdure.ports.StateStore`. Two round trips when it is made."""
+        row = await self._database.row("get_key", name)
+        if row is None:
+            row = await self._database.row("make_key", name, secrets.token_bytes(KEY_BYTES))
+        assert row is not None, "bug: the statement returns a row"
+        key: bytes = row["key"]
+        return key

@@ -21,6 +21,9 @@ with recursive chain as (
 )
 select * from chain order by distance desc
 
+-- name: children
+select * from perdure.threads where parent_thread_id = $1 and closed_at is null order by thread
+
 -- name: close_thread
 with closed as (
     update perdure.threads set closed_at = coalesce(closed_at, now()) where thread_id = $1 returning thread_id
@@ -144,6 +147,12 @@ with t as materialized (
         (select 'call', c.seq, c.turn, c.step, 0, c.message_id, c.position, (to_jsonb(c) || to_jsonb(p))::text
          from perdure.calls c join perdure.parts p using (message_id, position)
          where c.thread = t.thread and c.seq > $2)
+      union all
+        (select 'choice', c.seq, 0, 0, 0, null, 0, to_jsonb(c)::text
+         from perdure.choices c where c.thread = t.thread and c.seq > $2)
+      union all
+        (select 'view', v.seq, 0, 0, 0, null, 0, to_jsonb(v)::text
+         from perdure.views v where v.thread = t.thread and v.seq > $2)
     ) change
     order by change.seq limit $3
 )
@@ -204,7 +213,12 @@ select t.*,
         from (select m.thread, m.input_id, m.changed from perdure.messages m
               where m.thread = t.thread and m.input_id is not null
               order by m.changed desc limit $2) m
-        join perdure.inputs i on i.thread = m.thread and i.input_id = m.input_id) as processed
+        join perdure.inputs i on i.thread = m.thread and i.input_id = m.input_id) as processed,
+       (select count(*) from perdure.threads c
+        where c.parent_thread_id = t.thread_id and c.closed_at is null) as children,
+       array(select c.thread_id from perdure.threads c
+             where c.parent_thread_id = t.thread_id and c.closed_at is null and c.version = 1 and c.turn = 0
+             order by c.thread limit 100) as unstarted
 from perdure.threads t where t.thread_id = $1
 
 -- name: processed_ids
@@ -212,7 +226,7 @@ select input_id, digest from perdure.inputs
 where thread = (select thread from perdure.threads where thread_id = $1) and input_id = any($2::text[])
 
 -- name: subscriptions
-select call_id, tool from perdure.subscriptions where thread = (select thread from perdure.threads where thread_id = $1) order by number
+select * from perdure.subscriptions where thread = (select thread from perdure.threads where thread_id = $1) order by number
 
 -- name: open_calls
 select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
@@ -237,14 +251,26 @@ insert into perdure.metadata (thread, body) values ($1, $2)
 on conflict (thread) do update set body = excluded.body
 
 -- name: put_choice
-insert into perdure.choices as c (thread, choice_id, call_id, body)
-select t.thread, $2, $3, $4 from perdure.threads t where t.thread_id = $1
-on conflict (thread, choice_id) do update set choice_id = excluded.choice_id
-returning c.call_id, c.body
+select perdure.put_choice($1, $2, $3, $4, $5)
 
 -- name: choices
-select choice_id, body from perdure.choices where thread = (select thread from perdure.threads where thread_id = $1) order by number
+-- Those that wait. A call that has its result asks nothing more.
+select c.* from perdure.choices c join perdure.calls call using (thread, call_id)
+where c.thread = (select thread from perdure.threads where thread_id = $1) and c.body is not null and call.result is null
+order by c.seq
 
 -- name: remove_choice
-delete from perdure.choices
-where thread = (select thread from perdure.threads where thread_id = $1) and choice_id = $2
+select perdure.remove_choice($1, $2)
+
+-- name: put_view
+select perdure.put_view($1, $2, $3)
+
+-- name: views
+select * from perdure.views where thread = (select thread from perdure.threads where thread_id = $1) order by seq
+
+-- name: get_key
+select key from perdure.keys where name = $1
+
+-- name: make_key
+-- Of several who make it at once all get that of the first.
+insert into perdure.keys (name, key) values ($1, $2) on conflict (name) do update set name = excluded.name returning key

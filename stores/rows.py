@@ -11,7 +11,19 @@ from pydantic import TypeAdapter
 
 from perdure.codec import dumps, loads
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart, Usage
-from perdure.ports import Change, OpenCall, Path, Step, StepOutcome, Subscription, Summary, Tail, ThreadRecord
+from perdure.ports import (
+    Change,
+    Choice,
+    OpenCall,
+    Path,
+    Step,
+    StepOutcome,
+    Subscription,
+    Summary,
+    Tail,
+    ThreadRecord,
+    View,
+)
 from perdure.turn_buffer import Chunk, TurnBuffer
 
 
@@ -121,6 +133,7 @@ def to_call(row: Columns) -> OpenCall:
         arguments=part.arguments,
         started=row["started"],
         result=to_result(row["result"]),
+        due=row["due"],
     )
 
 
@@ -176,6 +189,8 @@ def to_tail(row: Columns) -> Tail:
         calls=calls,
         subscriptions=tuple(to_subscription(subscription) for subscription in decoded(row["subscriptions"]) or ()),
         processed=tuple((input_id, digest or "") for input_id, digest in decoded(row["processed"]) or ()),
+        children=row["children"],
+        unstarted=tuple(row["unstarted"]),
     )
 
 
@@ -189,7 +204,25 @@ def _next_step(row: Columns, message: Message | None) -> int:
 
 def to_subscription(row: Columns) -> Subscription:
     """A row of `subscriptions`."""
-    return Subscription(call_id=row["call_id"], tool=row["tool"])
+    return Subscription(
+        call_id=row["call_id"],
+        tool=row["tool"],
+        arguments=loads(row["arguments"]),
+        received=row["received"],
+        paused=decoded(row["paused"]),
+    )
+
+
+def to_choice(row: Columns) -> Choice:
+    """A row of `choices`; without a body it is answered."""
+    if row["body"] is not None:
+        return Choice.model_validate(loads(row["body"])).with_(seq=row["seq"])
+    return Choice(id=loads(row["choice_id"]), call_id=row["call_id"], kind=row["kind"], answered=True, seq=row["seq"])
+
+
+def to_view(row: Columns) -> View:
+    """A row of `views`."""
+    return View(view_type=loads(row["view_type"]), content=loads(row["content"]), seq=row["seq"])
 
 
 def to_change(row: Columns) -> Change:
@@ -202,6 +235,10 @@ def to_change(row: Columns) -> Change:
             return Change(seq=seq, message_id=row["message_id"], position=row["position"], part=to_part(body))
         case "call":
             return Change(seq=seq, call=to_call(loads(body)))
+        case "choice":
+            return Change(seq=seq, choice=to_choice(loads(body)))
+        case "view":
+            return Change(seq=seq, view=to_view(loads(body)))
         case "attempt":
             return Change(seq=seq, turn=row["turn"], step=row["step"], attempt=row["attempt"], new_attempt=True)
         case _:

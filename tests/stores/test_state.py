@@ -1,4 +1,4 @@
-"""The tail, accepted ids, metadata and choices."""
+"""The tail, accepted ids and metadata."""
 
 import asyncio
 
@@ -6,7 +6,6 @@ import pytest
 
 from perdure.batch import AppendParts, CommitResults
 from perdure.codec import digest
-from perdure.errors import ContentConflict
 from perdure.messages import Message
 from perdure.ports import Store, ThreadRecord
 from tests.stores.builders import (
@@ -122,19 +121,6 @@ async def test_nan_is_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="JSON"):
         await store.set_metadata(THREAD, {"x": float("nan")})
     assert await store.get_metadata(THREAD) == {}
-
-
-async def test_choices_wait_in_order_until_they_are_removed(store: Store) -> None:
-    """Putting the same again or removing what is gone is no error; other content under the id is."""
-    await started(store)
-    for choice_id in ("b", "a", "b"):
-        await store.put_choice(THREAD, choice_id, "c1", {"question": choice_id, "n": 1})
-    assert list(await store.get_choices(THREAD)) == ["b", "a"]
-    with pytest.raises(ContentConflict):
-        await store.put_choice(THREAD, "a", "c1", {"question": "other"})
-    await store.remove_choice(THREAD, "b")
-    await store.remove_choice(THREAD, "b")
-    assert await store.get_choices(THREAD) == {"a": {"question": "a", "n": 1}}
 
 
 async def test_open_calls_carry_their_arguments(store: Store) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.errors import StoreError, ThreadNotFound
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Choice, Store, ThreadRecord
 from tests.stores.builders import started
 
 
@@ -45,7 +45,9 @@ async def test_unknown_thread_is_an_error(store: Store) -> None:
         store.close_thread("nobody"),
         store.put_blob("nobody", b"x"),
         store.set_metadata("nobody", {"a": 1}),
-        store.put_choice("nobody", "c", "call", {}),
+        store.put_choice("nobody", Choice(id="c", call_id="call")),
+        store.remove_choice("nobody", "c"),
+        store.put_view("nobody", "diff", "{}"),
         store.begin_step("nobody", 1, 0, 1),
         store.create_thread(ThreadRecord(thread_id="t", agent="a", parent_thread_id="nobody")),
     ):
