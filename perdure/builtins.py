@@ -136,7 +136,8 @@ _THREADS: Final = (
         "close_thread",
         _Close,
         "End the thread you are in, for good: nothing after this call is carried out and no result comes back. Only "
-        "for child threads, when their task is done or cannot be done. The parent gets `report_to_parent` if you give it.",
+        "for child threads, when their task is done or cannot be done. The parent gets `report_to_parent` if "
+        "you give it.",
         retry_safe=True,
     ),
     _tool(

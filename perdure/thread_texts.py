@@ -11,7 +11,8 @@ def identity(root_thread_id: str) -> str:
     """
     return (
         f"You are in the root thread {root_thread_id}, and your stack of threads is {_stack((root_thread_id,))}, "
-        "unless a result of spawn_thread below tells you that you are in a child thread: then the last one that does counts."
+        "unless a result of spawn_thread below tells you that you are in a child thread: then the last one that "
+        "does counts."
     )
 
 
