@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "status": "threads",
     "history": "threads",
     "worker": "worker",
+    "gateway": "gateway",
     "migrate": "migrate",
 }
 """Each command and the module of this package that holds a function of that name."""

@@ -40,11 +40,17 @@ class Stack:
 
 @asynccontextmanager
 async def dev_stack(
-    settings: Settings, data_dir: Path, *, port: int | None = None, ui_port: int | None = None
+    settings: Settings,
+    data_dir: Path,
+    *,
+    port: int | None = None,
+    ui_port: int | None = None,
+    gateway_url: str | None = None,
 ) -> AsyncGenerator[Stack]:
     """The servers, ready for a worker and known to other commands in this folder, until the context ends.
 
     `settings` are those of the environment alone. A port of None is the usual one, or a free one if that is taken.
+    `gateway_url` is where tool servers will reach the gateway, if there is to be one.
 
     Raises:
         ConfigurationError: if a server cannot be started or reached, a given port is taken, or a stack runs here
@@ -61,7 +67,7 @@ async def dev_stack(
         client = await connect_temporal(config)
         await _prepare(database_url, client)
         running = Stack(database_url, config["target_host"], client, server)
-        stack.enter_context(_announced(running, data_dir))
+        stack.enter_context(_announced(running, gateway_url, data_dir))
         yield running
 
 
@@ -78,15 +84,16 @@ async def _start_temporal(
     server = TemporalServer(
         data_dir / "temporal.db",
         ui=True,
-        port=port or _usual(DEFAULT_PORT),
-        ui_port=ui_port or _usual(DEFAULT_UI_PORT),
+        port=port or usual_port(DEFAULT_PORT),
+        ui_port=ui_port or usual_port(DEFAULT_UI_PORT),
         namespace=namespace,
         log_file=data_dir / "temporal.log",
     )
     return await stack.enter_async_context(server)
 
 
-def _usual(port: int) -> int | None:
+def usual_port(port: int) -> int | None:
+    """The port if nothing listens on it."""
     return port if process.port_is_free(port) else None
 
 
@@ -116,12 +123,13 @@ def _only_one(data_dir: Path) -> Generator[None]:
 
 
 @contextmanager
-def _announced(stack: Stack, data_dir: Path) -> Generator[None]:
+def _announced(stack: Stack, gateway_url: str | None, data_dir: Path) -> Generator[None]:
     RunningStack(
         pid=os.getpid(),
         temporal_address=stack.temporal_address,
         ui_url=stack.ui_url,
         database_url=stack.database_url,
+        gateway_url=gateway_url,
     ).write(data_dir)
     try:
         yield

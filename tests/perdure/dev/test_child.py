@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 from temporalio.client import Client
 
-from perdure.dev.worker_process import WorkerProcess, describe_end, keep_running
+from perdure.dev.child import describe_end, keep_running
+from perdure.dev.worker_process import WorkerProcess
 from perdure.errors import ConfigurationError
 from tests.eventually import eventually
 

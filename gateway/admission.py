@@ -1,0 +1,54 @@
+"""Whether a thread still waits for what a tool server sends."""
+
+from gateway.refusal import Refusal
+from perdure.errors import CallNotOpen
+from perdure.ports import Store, ThreadRecord
+from perdure.rap.callback import Callback, EventCallback, ResultCallback, ViewCallback
+
+
+class Admission:
+    """Judges callbacks whose token is right, by what is stored. So the call has existed: nobody else has tokens."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def thread(self, thread_id: str) -> ThreadRecord:
+        """The thread.
+
+        Raises:
+            Refusal: 410 if it is closed.
+            ThreadNotFound: if it is not stored any more.
+        """
+        thread = await self._store.get_thread(thread_id)
+        if thread.closed_at is not None:
+            raise Refusal(410, "The thread is closed; it takes nothing more.")
+        return thread
+
+    async def is_wanted(self, callback: Callback, thread_id: str, call_id: str) -> bool:
+        """Whether it is to be delivered; False for the second result of a call.
+
+        Raises:
+            Refusal: 410 if the call neither waits nor has a subscription that goes on.
+        """
+        if isinstance(callback, ViewCallback):
+            return True
+        is_open = await self._is_open(thread_id, call_id)
+        if isinstance(callback, ResultCallback):
+            return is_open
+        # In this order: one transaction settles a call and makes it a subscription, so a call that is not open any
+        # more and is to be one is one already. While it is open an event may have overtaken the confirming result.
+        if is_open or (isinstance(callback, EventCallback) and await self._is_subscribed(thread_id, call_id)):
+            return True
+        if isinstance(callback, EventCallback):
+            raise Refusal(410, "This call has no subscription that goes on; its events are not wanted.")
+        raise Refusal(410, "The call waits for nothing any more.")
+
+    async def _is_open(self, thread_id: str, call_id: str) -> bool:
+        try:
+            return (await self._store.get_call(thread_id, call_id)).result is None
+        except CallNotOpen:
+            return False
+
+    async def _is_subscribed(self, thread_id: str, call_id: str) -> bool:
+        active = await self._store.get_active_subscriptions(thread_id)
+        return any(subscription.call_id == call_id for subscription in active)

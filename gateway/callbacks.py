@@ -1,0 +1,145 @@
+"""POST /callbacks/{thread}/{call}/{token}: everything that tool servers of the RAP protocol send about a call.
+
+200 means that it is durably accepted: Temporal has the signal, or the store the row. Servers that hear anything else
+send an error result in its place (RAP sheet, section 7), so nothing that was recorded is answered otherwise: recording
+is the last thing that happens. The first result of a call counts; a later one gets 200 too, and changes nothing.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from gateway.admission import Admission
+from gateway.body import ClientGone, read_body
+from gateway.delivery import Delivery
+from gateway.refusal import Refusal, answer, try_again
+from perdure.codec import digest
+from perdure.errors import CallNotOpen, PerdureError, ThreadNotFound, UsageError
+from perdure.ports import Store
+from perdure.rap.callback import Callback, read_callback
+from perdure.rap.token import CALLBACK_KEY, verify
+from perdure.thread_calls import ThreadCalls
+
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
+
+log: "BoundLogger" = structlog.get_logger("perdure.gateway")
+
+IN_FLIGHT: Final = 64
+"""Callbacks that are worked on at once; each may hold a body and its copies in memory. Others wait for a moment."""
+
+_TURN_S: Final = 5.0
+_WORK_S: Final = 15.0
+"""How long a callback may wait for its turn, and how long recording it may take. Then the server is to send again."""
+
+_REQUEST_IDS: Final = ("idempotency-key", "x-request-id")
+
+
+class Callbacks:
+    """Takes callbacks in.
+
+    Attributes:
+        answers: how often each status was answered.
+    """
+
+    def __init__(self, store: Store, calls: ThreadCalls, limit_bytes: int) -> None:
+        self.answers: Counter[int] = Counter()
+        self._store = store
+        self._admission = Admission(store)
+        self._delivery = Delivery(store, calls)
+        self._limit_bytes = limit_bytes
+        self._turns = asyncio.Semaphore(IN_FLIGHT)
+        self._key: bytes | None = None
+
+    async def receive(self, request: Request, thread_id: str, call_id: str, token: str) -> Response:
+        """Answer a callback. Safe to repeat, but for events without a request id: each is taken for another one."""
+        response = await self._answered(request, thread_id, call_id, token)
+        self.answers[response.status_code] += 1
+        return response
+
+    async def _answered(self, request: Request, thread_id: str, call_id: str, token: str) -> Response:
+        try:
+            await self._take(request, thread_id, call_id, token)
+        except Refusal as refusal:
+            log.info("callback refused", status=refusal.status, reason=refusal.sentence)
+            return answer(refusal.status, refusal.sentence)
+        except ThreadNotFound:
+            return answer(404, "There is no such thread.")
+        except CallNotOpen:  # it was settled while the callback was worked on
+            return answer(410, "The call waits for nothing any more.")
+        except ClientGone:
+            return Response(status_code=400)  # nobody reads it
+        except (PerdureError, TimeoutError) as error:
+            log.warning("callback not recorded", reason=str(error) or "it took too long")
+            return try_again("The callback could not be recorded now; send it again.")
+        return JSONResponse({"ok": True})
+
+    async def _take(self, request: Request, thread_id: str, call_id: str, token: str) -> None:
+        # The token comes first: who has none can neither make us read a body nor learn what threads there are.
+        if not verify(await self._callback_key(), thread_id, call_id, token):
+            raise Refusal(403, "The token in this URL does not belong to its thread and call.")
+        # Not before: in a path that is wrong a token may stand where an id should.
+        structlog.contextvars.bind_contextvars(thread_id=thread_id, call_id=call_id)
+        async with self._turn():
+            callback = self._read(await read_body(request, self._limit_bytes), thread_id, call_id)
+            async with asyncio.timeout(_WORK_S):
+                await self._record(callback, thread_id, call_id, _request_id(request, call_id))
+
+    async def _callback_key(self) -> bytes:
+        if self._key is None:
+            self._key = await self._store.get_key(CALLBACK_KEY)
+        return self._key
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        async with asyncio.timeout(_TURN_S):
+            await self._turns.acquire()
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def _read(self, body: bytes, thread_id: str, call_id: str) -> Callback:
+        try:
+            callback = read_callback(body)
+        except UsageError as error:
+            raise Refusal(400, str(error)) from error
+        if not callback.is_about(thread_id, call_id):
+            raise Refusal(403, "The callback names another thread or call than the URL that it was sent to.")
+        return callback
+
+    async def _record(self, callback: Callback, thread_id: str, call_id: str, request_id: str | None) -> None:
+        thread = await self._admission.thread(thread_id)
+        if await self._admission.is_wanted(callback, thread_id, call_id):
+            await self._delivery.deliver(callback, thread, call_id, request_id)
+        else:
+            log.info("callback dropped", reason="the call has its result", type=callback.type)
+
+
+def callback_routes(callbacks: Callbacks) -> APIRouter:
+    """The route of callbacks."""
+    router = APIRouter()
+
+    # The thread is all that is left of the path: its id may hold slashes, and a path is unquoted before it is split.
+    @router.post("/callbacks/{thread_id:path}/{call_id}/{token}")
+    async def receive(request: Request, thread_id: str, call_id: str, token: str) -> Response:
+        return await callbacks.receive(request, thread_id, call_id, token)
+
+    return router
+
+
+def _request_id(request: Request, call_id: str) -> str | None:
+    """What makes a repeated request the same event, None if the server does not say.
+
+    Hashed together with the call: what servers count must not meet ids of other servers, or of messages of people.
+    """
+    for name in _REQUEST_IDS:
+        if given := request.headers.get(name):
+            return f"event-{digest(f'{call_id} {given}')}"
+    return None
