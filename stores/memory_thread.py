@@ -90,7 +90,6 @@ class MemoryThread:
             steps=dict(self.steps),
             calls=dict(self.calls),
             subscriptions=dict(self.subscriptions),
-            choices=dict(self.choices),
         )
 
     def next_seq(self) -> int:

@@ -2,7 +2,7 @@
 
 from perdure.batch import AppendMessage, CommitStep, Operation, SetStatus, SyncBatch, SyncReport
 from perdure.codec import digest
-from perdure.messages import Message, Part, Status, TextPart, ToolCallPart, ToolResultPart
+from perdure.messages import EventPart, Message, Part, Status, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import StepOutcome, Store, ThreadRecord
 from perdure.turn_buffer import Chunk
 
@@ -96,3 +96,45 @@ async def texts(store: Store, thread_id: str = THREAD) -> list[str]:
     """The texts of the path, in order."""
     path = await store.load_history_with_ancestors(thread_id)
     return [part.text for message in path.messages for part in message.parts if isinstance(part, TextPart)]
+
+
+async def long_thread(store: Store, messages: int, thread_id: str = THREAD) -> None:
+    """A conversation of so many messages, of two parts each."""
+    await store.create_thread(ThreadRecord(thread_id=thread_id, agent="demo"))
+    prefix = "m" if thread_id == THREAD else f"{thread_id}-"
+    operations = tuple(
+        AppendMessage(
+            message=Message(id=f"{prefix}{n}", thread_id=thread_id, role="user", parts=(text(f"{n}"), text("more")))
+        )
+        for n in range(messages)
+    )
+    await write(store, 1, *operations, thread_id=thread_id)
+
+
+def seed(thread_id: str, event: str = "go", blob: str | None = None) -> AppendMessage:
+    """The first message of a child thread: the call that spawned it, its result, and what it is to do."""
+    call_id = f"call-{thread_id}"
+    parts = (
+        call(call_id, "spawn_thread"),
+        result(call_id, "spawned"),
+        EventPart(event_id=f"event-{thread_id}", origin_call_id=call_id, content=event, blob=blob),
+    )
+    message = Message(
+        id=f"{thread_id}-seed", thread_id=thread_id, role="event", parts=parts, input_id=f"spawn-{thread_id}"
+    )
+    return AppendMessage(message=message, digest=digest(event))
+
+
+async def spawn(store: Store, thread_id: str, parent: str, message_id: str, parts: int | None) -> SyncReport:
+    """A child thread that inherits up to a point of its parent and has its seed."""
+    record = ThreadRecord(
+        thread_id=thread_id,
+        agent="demo",
+        kind="child",
+        parent_thread_id=parent,
+        root_thread_id=THREAD,
+        spawn_message_id=message_id,
+        spawn_parts=parts,
+    )
+    await store.create_thread(record)
+    return await write(store, 1, seed(thread_id), thread_id=thread_id)

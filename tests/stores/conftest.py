@@ -5,13 +5,16 @@ second. Tests that change more than rows ask for `own_database_url`.
 """
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
 from perdure.ports import Store
 from stores.memory import MemoryStore
 from stores.postgres import PostgresStore
+from stores.queries import QUERIES
 from tests.databases import execute, new_database
 
 
@@ -50,3 +53,23 @@ def store(request: pytest.FixtureRequest) -> Store:
         return MemoryStore()
     found: PostgresStore = request.getfixturevalue("postgres")
     return found
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that is sent from now on, those that begin and end transactions included."""
+    sent: list[str] = []
+
+    def count(method: str) -> None:
+        original = getattr(asyncpg.Connection, method)
+
+        async def counted(self: Any, statement: str, *args: Any, **options: Any) -> Any:
+            if statement != QUERIES["notify"]:  # nobody waits for it
+                sent.append(statement)
+            return await original(self, statement, *args, **options)
+
+        monkeypatch.setattr(asyncpg.Connection, method, counted)
+
+    count("_do_execute")  # the one way that all statements with results take
+    count("execute")
+    return sent

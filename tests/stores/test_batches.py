@@ -9,7 +9,6 @@ from perdure.batch import (
     AppendParts,
     CommitResults,
     Refused,
-    RemoveSubscription,
     SetStatus,
     StageResult,
     SyncBatch,
@@ -18,7 +17,7 @@ from perdure.batch import (
 )
 from perdure.errors import ContentConflict, StaleWriter, StoreError, ThreadNotFound
 from perdure.messages import Message, Status, TextPart, Usage
-from perdure.ports import Path, Store, Subscription, ThreadRecord
+from perdure.ports import Path, Store, ThreadRecord
 from tests.stores.builders import RUNNING, assistant, call, commit, result, settle, started, text, texts, user, write
 
 
@@ -250,16 +249,6 @@ async def test_a_status_of_a_message_elsewhere_is_a_bug(store: Store) -> None:
     await started(store)
     with pytest.raises(StoreError, match="bug"):
         await write(store, 2, settle("nobody"))
-
-
-async def test_subscriptions_are_tracked_in_order(store: Store) -> None:
-    """A subscription is there from its batch on, once, until it is removed."""
-    await started(store)
-    await write(store, 2, *(TrackSubscription(call_id=name, tool="feed") for name in ("b", "a", "b", "c")))
-    await write(store, 3, RemoveSubscription(call_id="a"), RemoveSubscription(call_id="unknown"))
-    expected = (Subscription(call_id="b", tool="feed"), Subscription(call_id="c", tool="feed"))
-    assert await store.get_active_subscriptions("t") == expected
-    assert (await store.load_tail("t")).subscriptions == expected
 
 
 async def test_a_batch_stages_commits_and_settles_in_one(store: Store) -> None:

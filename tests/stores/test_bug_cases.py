@@ -43,6 +43,8 @@ READS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "get_active_subscriptions": lambda store: store.get_active_subscriptions(THREAD),
     "get_metadata": lambda store: store.get_metadata(THREAD),
     "get_choices": lambda store: store.get_choices(THREAD),
+    "get_children": lambda store: store.get_children(THREAD),
+    "get_key": lambda store: store.get_key("callbacks"),
     "begin_step": lambda store: store.begin_step(THREAD, 1, 7, 1),
     "start_call": lambda store: store.start_call(THREAD, "c1"),
 }

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from perdure.batch import AppendParts, CommitResults, StageResult
-from perdure.errors import StoreError
-from perdure.messages import ToolResultPart
+from perdure.batch import AppendParts, CommitResults, SetDue, StageResult
+from perdure.errors import BlobNotFound, StoreError
+from perdure.messages import FileRef, ToolResultPart
 from perdure.ports import StepOutcome, Store
-from tests.stores.builders import THREAD, call, commit, result, started, text, with_calls, write
+from tests.stores.builders import THREAD, call, commit, result, settle, started, text, with_calls, write
 
 
 def interrupted(call_id: str) -> ToolResultPart:
@@ -162,3 +162,50 @@ async def test_a_refused_call_of_appended_parts_is_open_with_its_answer(store: S
         (1, 3, None),
         (2, 3, ("", 3)),
     ]
+
+
+async def test_a_call_has_a_time_at_which_it_ends(store: Store) -> None:
+    """The last one set, exactly, wherever the call is read, and told to readers; it changes nothing else of it."""
+    await with_calls(store, "c1", "c2")
+    await store.start_call(THREAD, "c1")
+    seen = (await store.get_thread(THREAD)).seq
+    first, last = 1796059200.123456, 1796059200
+    await write(store, 3, SetDue(call_id="c1", due=first), SetDue(call_id="c2", due=first))
+    await write(store, 4, SetDue(call_id="c1", due=last))
+    calls = (await store.load_tail(THREAD)).calls
+    assert [(one.call_id, one.due, one.started) for one in calls] == [("c1", last, 1), ("c2", first, 0)]
+    assert (await store.snapshot(THREAD)).calls == calls
+    assert (await store.get_call(THREAD, "c2")).due == first
+    assert (await store.start_call(THREAD, "c1")).due == last
+    told = [change.call for change in await store.read_changes(THREAD, seen) if change.call]
+    assert [(one.call_id, one.due) for one in told] == [("c2", first), ("c1", last)]
+
+
+async def test_a_time_for_a_call_that_is_gone_is_left_out(store: Store) -> None:
+    """The batch is applied all the same, and nobody is told."""
+    await with_calls(store, "c1")
+    results = (interrupted("c1"),)
+    await write(store, 3, CommitResults(message_id="a", start=1, call_ids=("c1",), results=results))
+    seen = (await store.get_thread(THREAD)).seq
+    report = await write(store, 4, SetDue(call_id="c1", due=1.5), SetDue(call_id="never", due=1.5))
+    assert report.number == (await store.get_thread(THREAD)).version == 4
+    assert await store.read_changes(THREAD, seen) == ()
+
+
+async def test_a_result_whose_blobs_are_missing_can_be_loaded(store: Store) -> None:
+    """It names them, whoever reads finds them missing, and the thread goes on: staged by a batch or by a worker."""
+    await with_calls(store, "c1", "c2")
+    files = (FileRef(media_type="image/png", blob="00" * 32), FileRef(media_type="image/png", blob="\x00 not hex"))
+    wanted = tuple(result(name, "a preview").with_(blob="11" * 32, files=files, display="[]") for name in ("c1", "c2"))
+    assert await store.stage_result(THREAD, wanted[0]) == wanted[0]
+    await write(store, 3, StageResult(result=wanted[1]))
+    await write(store, 4, CommitResults(message_id="a", start=2, call_ids=("c1", "c2")))
+    parts = (await store.load_history_with_ancestors(THREAD)).messages[-1].parts
+    assert parts[2:] == wanted
+    assert [change.part for change in await store.read_changes(THREAD, 0) if change.part][-2:] == list(wanted)
+    for blob in (wanted[0].blob, *(file.blob for file in files)):
+        assert blob is not None
+        with pytest.raises(BlobNotFound):
+            await store.get_blob(THREAD, blob)
+    await write(store, 5, settle("a"))
+    assert (await store.load_tail(THREAD)).calls == ()

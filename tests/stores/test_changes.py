@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from perdure.batch import CommitResults
 from perdure.messages import Status
-from perdure.ports import Change, Store
+from perdure.ports import Change, Choice, Store
 from perdure.watch import View
 from tests.stores.builders import (
     DONE,
@@ -166,7 +166,7 @@ async def test_listen_yields_at_the_start(store: Store) -> None:
 
 
 async def test_every_reader_hears_of_every_kind_of_write(store: Store) -> None:
-    """Batches, steps, chunks and calls: a reader that looks when it is told to sees all of them, as they happen."""
+    """Batches, steps, chunks, calls, questions and views: a reader that looks when told to sees all, as they happen."""
     await with_calls(store, "c1")
     seen = [(await store.get_thread(THREAD)).seq] * 2
     readers = [store.listen(THREAD), store.listen(THREAD)]
@@ -175,6 +175,9 @@ async def test_every_reader_hears_of_every_kind_of_write(store: Store) -> None:
         lambda: store.append_chunks(THREAD, 1, 1, 1, [delta("x")]),
         lambda: store.finish_step(THREAD, 1, 1, 1, (text("x"),), DONE, [delta("y")]),
         lambda: store.start_call(THREAD, "c1"),
+        lambda: store.put_choice(THREAD, Choice(id="q", call_id="c1")),
+        lambda: store.remove_choice(THREAD, "q"),
+        lambda: store.put_view(THREAD, "diff", "1"),
         lambda: store.stage_result(THREAD, result("c1")),
         lambda: write(store, 3, user("u2")),
     ):

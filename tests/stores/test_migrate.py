@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from perdure.codec import dumps
 from perdure.errors import ConfigurationError, StoreUnavailable
+from perdure.ports import Subscription
 from stores import migrate as module
+from stores.batch_sql import calls
 from stores.migrate import MIGRATIONS, SCHEMA_VERSION, Migration, migrate, read_migrations
 from stores.postgres import PostgresStore
 from tests.databases import execute, new_database
 from tests.eventually import eventually
-from tests.stores.postgres_eye import connected, waiting
+from tests.stores.builders import call
+from tests.stores.postgres_eye import connected, run, waiting
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -86,6 +90,35 @@ async def test_a_server_that_is_away(postgres_url: str) -> None:
     """The error is the same as everywhere."""
     with pytest.raises(StoreUnavailable):
         await migrate("postgresql://u@127.0.0.1:1/x")
+
+
+async def test_what_the_release_before_has_written_is_read(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subscriptions and open calls from before migration 3 have what they lacked."""
+    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:2])
+    monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
+    assert await migrate(empty_url) == 2
+    monkeypatch.undo()
+    operations = [
+        {
+            "kind": "append_parts",
+            "message_id": "a",
+            "start": 0,
+            "parts": [dumps(call("c"))],
+            "calls": calls([call("c")]),
+        },
+        {"kind": "track_subscription", "call_id": "s", "tool": "feed"},
+    ]
+    async with connected(empty_url) as older:
+        await older.execute("insert into perdure.threads (thread_id, tenant, agent, kind) values ('t', '', '', 'root')")
+        message = {"id": "a", "at": 1, "on_head": True, "role": "assistant", "turn": 1, "state": "running"}
+        append = {"kind": "append_messages", "messages": [message], "parts": [], "count": 1, "head_id": "a", "turn": 1}
+        await run(older, "append_messages", "t", 1, "s", "{}", dumps([append, *operations]))
+    assert await migrate(empty_url) == len(MIGRATIONS) - 2
+    async with await PostgresStore.connect(empty_url) as store:
+        tail = await store.load_tail("t")
+        assert tail.subscriptions == (Subscription(call_id="s", tool="feed"),)
+        assert [(item.call_id, item.due) for item in tail.calls] == [("c", None)]
+        assert (tail.children, tail.unstarted) == (0, ())
 
 
 def test_migrations_are_numbered_one_by_one(tmp_path: Path) -> None:

@@ -1,19 +1,13 @@
 """What only PostgreSQL can get wrong: round trips, plans, notifications, lost servers, bad addresses."""
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import asyncpg
 import pytest
 
-from perdure.batch import AppendMessage, SyncBatch
 from perdure.errors import ConfigurationError, StoreUnavailable
-from perdure.messages import Message, TextPart
-from perdure.ports import ThreadRecord
-from stores.database import SESSION_SETTINGS, Database
+from perdure.ports import Choice, ThreadRecord
+from stores.database import Database
 from stores.hint_sender import HintSender
 from stores.postgres import PostgresStore
 from stores.queries import QUERIES, parse
@@ -25,6 +19,7 @@ from tests.stores.builders import (
     assistant,
     commit,
     delta,
+    long_thread,
     result,
     settle,
     started,
@@ -33,27 +28,8 @@ from tests.stores.builders import (
     with_calls,
     write,
 )
+from tests.stores.plans import numbers, planner, rows_read, rows_touched, scans
 from tests.stores.postgres_eye import connected, run
-
-
-@pytest.fixture
-def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every statement that is sent from now on, those that begin and end transactions included."""
-    sent: list[str] = []
-
-    def count(method: str) -> None:
-        original = getattr(asyncpg.Connection, method)
-
-        async def counted(self: Any, statement: str, *args: Any, **options: Any) -> Any:
-            if statement != QUERIES["notify"]:  # nobody waits for it
-                sent.append(statement)
-            return await original(self, statement, *args, **options)
-
-        monkeypatch.setattr(asyncpg.Connection, method, counted)
-
-    count("_do_execute")  # the one way that all statements with results take
-    count("execute")
-    return sent
 
 
 async def turn(store: PostgresStore, number: int) -> None:
@@ -65,18 +41,6 @@ async def turn(store: PostgresStore, number: int) -> None:
     await write(store, 2 * number, commit(f"a{number}", turn=number), settle(f"a{number}"))
 
 
-async def long_thread(store: PostgresStore, messages: int) -> None:
-    """A conversation of so many messages, of two parts each."""
-    await store.create_thread(ThreadRecord(thread_id=THREAD, agent="demo"))
-    operations = tuple(
-        AppendMessage(
-            message=Message(id=f"m{n}", thread_id=THREAD, role="user", parts=(TextPart(text=f"{n}"), text("more")))
-        )
-        for n in range(messages)
-    )
-    await store.append_messages(SyncBatch(thread_id=THREAD, number=1, sync_id="s", operations=operations))
-
-
 async def test_each_call_of_a_turn_is_one_statement(postgres: PostgresStore, statements: list[str]) -> None:
     """The hot path costs one round trip each: input, history, step, chunks, commit, tail, changes, call and result."""
     await with_calls(postgres, "c1")
@@ -86,8 +50,12 @@ async def test_each_call_of_a_turn_is_one_statement(postgres: PostgresStore, sta
         lambda: postgres.append_chunks(THREAD, 1, 1, 1, [delta("x")]),
         lambda: postgres.finish_step(THREAD, 1, 1, 1, (text("x"),), DONE, [delta("y")]),
         lambda: postgres.start_call(THREAD, "c1"),
+        lambda: postgres.put_choice(THREAD, Choice(id="q", call_id="c1")),
+        lambda: postgres.remove_choice(THREAD, "q"),
+        lambda: postgres.put_view(THREAD, "diff", "1"),
         lambda: postgres.stage_result(THREAD, result("c1")),
         lambda: write(postgres, 3, commit("a", 1, step=1), settle("a"), user("u2"), assistant("a2", 2)),
+        lambda: postgres.get_children(THREAD),
         lambda: postgres.load_tail(THREAD),
         lambda: postgres.read_changes(THREAD, 0),
         lambda: postgres.get_message_counts(THREAD),
@@ -151,25 +119,6 @@ async def test_a_turn_reads_as_many_rows_in_a_long_thread_as_in_a_short_one(own_
     assert late == pytest.approx(early, abs=3)
 
 
-async def rows_touched(store: PostgresStore, work: Callable[[], Awaitable[None]]) -> dict[str, int]:
-    """How many rows the work fetched from each table."""
-
-    async def fetched() -> dict[str, int]:
-        return {row["relname"]: row["seq_tup_read"] + (row["idx_tup_fetch"] or 0) for row in await numbers(store)}
-
-    before = await fetched()
-    await work()
-    after = await fetched()
-    return {name: after[name] - before[name] for name in after}
-
-
-async def numbers(store: PostgresStore) -> list[asyncpg.Record]:
-    """What PostgreSQL has counted. The store must have one connection, which tells its numbers only now and then."""
-    pool = store._database._pool
-    await pool.execute("select pg_stat_force_next_flush()")
-    return await pool.fetch("select * from pg_stat_user_tables where schemaname = 'perdure'")
-
-
 async def test_thread_rows_are_updated_in_place(own_database_url: str) -> None:
     """Every write updates the thread's row; none of these updates touches an index (HOT)."""
     async with await PostgresStore.connect(own_database_url, max_size=1) as store:
@@ -210,6 +159,9 @@ async def test_each_write_notifies_once_when_it_is_visible(postgres: PostgresSto
             postgres.append_chunks(THREAD, 1, 1, 1, [delta("x")]),
             postgres.finish_step(THREAD, 1, 1, 1, (text("x"),), DONE, []),
             postgres.start_call(THREAD, "c1"),
+            postgres.put_choice(THREAD, Choice(id="q", call_id="c1")),
+            postgres.remove_choice(THREAD, "q"),
+            postgres.put_view(THREAD, "diff", "1"),
             postgres.stage_result(THREAD, result("c1")),
             write(postgres, 3, user("u2")),
             postgres.close_thread(THREAD),
@@ -391,35 +343,3 @@ def test_statements_have_names_of_their_own() -> None:
     assert parse("-- name: a\nselect 1\n\n-- name: b\n-- why\nselect 2\n") == {"a": "select 1", "b": "-- why\nselect 2"}
     with pytest.raises(ValueError, match="same name"):
         parse("-- name: a\nselect 1\n-- name: a\nselect 2\n")
-
-
-@asynccontextmanager
-async def planner(url: str) -> AsyncGenerator[Callable[..., Any]]:
-    """EXPLAIN ANALYZE as the store's connections would run it."""
-    connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(url, server_settings=SESSION_SETTINGS)
-
-    async def explain(statement: str, *args: object) -> Any:
-        text = await connection.fetchval(f"explain (analyze, format json) {statement}", *args)
-        return json.loads(text)[0]["Plan"]
-
-    try:
-        yield explain
-    finally:
-        await connection.close()
-
-
-def nodes(plan: Any) -> Iterator[Any]:
-    """All nodes of a plan."""
-    yield plan
-    for inner in plan.get("Plans", []):
-        yield from nodes(inner)
-
-
-def scans(plan: Any, *kinds: str) -> list[str]:
-    """The tables that are read this way."""
-    return [node["Relation Name"] for node in nodes(plan) if node["Node Type"] in kinds]
-
-
-def rows_read(plan: Any) -> list[float]:
-    """Rows that each node of a table gave, over all its loops."""
-    return [node["Actual Rows"] * node["Actual Loops"] for node in nodes(plan) if "Relation Name" in node]

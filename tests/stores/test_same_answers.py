@@ -2,17 +2,20 @@
 
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 import pytest
 
 from perdure.batch import (
     AppendMessage,
     AppendParts,
+    CloseThread,
     CommitResults,
     CommitStep,
     Operation,
     RemoveSubscription,
+    SetDue,
     SetStatus,
     StageResult,
     SyncBatch,
@@ -21,7 +24,7 @@ from perdure.batch import (
 from perdure.codec import dumps
 from perdure.errors import StaleWriter, StepSealed, StoreError
 from perdure.messages import Message, Part, ReasoningPart, Status, TextPart, ToolCallPart, ToolResultPart, Usage
-from perdure.ports import StepOutcome, Store, Summary, ThreadRecord
+from perdure.ports import Choice, StepOutcome, Store, Summary, ThreadRecord
 from perdure.turn_buffer import Chunk
 from stores.memory import MemoryStore
 from stores.postgres import PostgresStore
@@ -29,7 +32,7 @@ from tests.stores.builders import started
 
 Call = Callable[[Store], Awaitable[object]]
 THREADS = ("t", "k")
-CREATED = {"created_at": None}
+SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Writer:
@@ -44,6 +47,7 @@ class Writer:
         """One more call, and how it is told in a failure."""
         batches = [self._batch] * 4
         others = [self._chunks, self._chunks, self._begin, self._finish, self._start, self._stage, self._summary]
+        others += [self._ask, self._ask, self._answer, self._view]
         make: Callable[[], Call] = self._random.choice([*batches, *others])
         return make()
 
@@ -86,7 +90,9 @@ class Writer:
                     results=tuple(self._result() for _ in range(pick.randint(0, 3))),
                 ),
                 lambda: SetStatus(message_id=message_id, status=self._status()),
-                lambda: TrackSubscription(call_id=self._call_id(), tool="feed"),
+                lambda: TrackSubscription(call_id=self._call_id(), tool="feed", received=pick.randint(0, 3)),
+                lambda: SetDue(call_id=self._call_id(), due=pick.random()),
+                CloseThread,
                 lambda: RemoveSubscription(call_id=self._call_id()),
             ]
         )
@@ -132,6 +138,20 @@ class Writer:
     def _stage(self) -> Call:
         thread_id, result = self._thread(), self._result()
         return lambda store: store.stage_result(thread_id, result)
+
+    def _ask(self) -> Call:
+        thread_id, pick = self._thread(), self._random
+        kind: Literal["choice", "oauth"] = pick.choice(["choice", "oauth"])
+        choice = Choice(id=f"q{pick.randint(0, 5)}", call_id=self._call_id(), kind=kind, prompt=f"{self._names}?")
+        return lambda store: store.put_choice(thread_id, choice)
+
+    def _answer(self) -> Call:
+        thread_id, choice_id = self._thread(), f"q{self._random.randint(0, 5)}"
+        return lambda store: store.remove_choice(thread_id, choice_id)
+
+    def _view(self) -> Call:
+        thread_id, view_type, content = self._thread(), *self._random.choices(["{}", "null", "1", "2"], k=2)
+        return lambda store: store.put_view(thread_id, view_type, content)
 
     def _summary(self) -> Call:
         name, parts = f"summary{self._random.randint(0, 5)}", self._random.randint(0, 2)
@@ -184,11 +204,16 @@ def plain(value: Any) -> Any:
     return dumps(value).replace('"created_at"', '"created_at_left_out"') if value is not None else None
 
 
+def timeless(thread: ThreadRecord) -> ThreadRecord:
+    """A thread without the times at which it was made and closed: only whether it is closed."""
+    return thread.with_(created_at=None, closed_at=SOME_TIME if thread.closed_at else None)
+
+
 async def reading(store: Store) -> list[object]:
     """Everything that can be read."""
     found: list[object] = []
     for thread_id in THREADS:
-        thread = (await store.get_thread(thread_id)).with_(created_at=None)
+        thread = timeless(await store.get_thread(thread_id))
         snapshot = (await store.snapshot(thread_id)).with_(thread=thread)
         tail = (await store.load_tail(thread_id, processed=5)).with_(thread=thread)
         path = await store.load_history_with_ancestors(thread_id)
@@ -196,6 +221,8 @@ async def reading(store: Store) -> list[object]:
         found += [await store.load_history_with_ancestors(thread_id, message.id) for message in path.messages[-3:]]
         found += await store.read_changes(thread_id, 0)
         found += await store.get_active_subscriptions(thread_id)
+        found += await store.get_choices(thread_id)
+        found += [timeless(child) for child in await store.get_children(thread_id)]
         found += sorted((await store.get_processed_ids(thread_id, tuple(f"i{n}" for n in range(31)))).items())
     return found
 
