@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
+from perdure.builtins import RESERVED
 from perdure.errors import ConfigurationError, UnknownAgent
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
-from perdure.tools import Tool, ToolKind, function_tool
+from perdure.tools import Tool, ToolKind, Toolset, function_tool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -22,6 +23,9 @@ class Limits:
         parallel_calls: tool calls that a model may make in one step; more are answered with an error result.
         idle: an idle thread completes its workflow after this and costs nothing; the next input starts it again.
         history_events: a workflow run continues as new at about so many Temporal events.
+        subscriptions: active ones in one thread; a call that would open one more is answered with an error.
+        events_per_minute: of one subscription; when so many have come in a minute, it is paused.
+        events_per_subscription: in all; a subscription that has sent so many is paused. None: no bound.
     """
 
     steps: int = 50
@@ -29,6 +33,9 @@ class Limits:
     parallel_calls: int = 64
     idle: timedelta = IDLE_BEFORE_HIBERNATION
     history_events: int = CONTINUE_AS_NEW_EVENTS
+    subscriptions: int = 100
+    events_per_minute: int = 600
+    events_per_subscription: int | None = None
 
 
 class Agent:
@@ -49,6 +56,7 @@ class Agent:
         model: Any,
         instructions: str = "",
         tools: Iterable[Tool] = (),
+        toolsets: Iterable[Toolset] = (),
         limits: Limits | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -60,6 +68,10 @@ class Agent:
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             self.add_tool(tool)
+        self.toolsets = tuple(toolsets)
+        names = [toolset.name for toolset in self.toolsets]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ConfigurationError(f"Agent {name!r} has two toolsets named {twice!r}; give one another name.")
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -72,6 +84,8 @@ class Agent:
         Raises:
             ConfigurationError: if the name is taken.
         """
+        if tool.name in RESERVED:
+            raise ConfigurationError(f"Agent {self.name!r}: the tool name {tool.name!r} is reserved; give it another.")
         if tool.name in self._tools:
             raise ConfigurationError(f"Agent {self.name!r} has two tools named {tool.name!r}; rename one.")
         self._tools[tool.name] = tool

@@ -15,6 +15,9 @@ from perdure.timer import time_zone
 from perdure.tools import Tool, ToolKind
 from perdure.view import EVENT_TOOL
 
+SPAWN_THREAD: Final = "spawn_thread"
+CANCEL_SUBSCRIPTION: Final = "cancel_subscription"
+
 RESERVED: Final = frozenset({EVENT_TOOL})
 """Names that no tool may have: the runtime shows calls of these that no model made."""
 

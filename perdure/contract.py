@@ -95,6 +95,9 @@ class LoadResult(Wire):
     model: Text = ""
     search_attributes: bool = True
     servers: bool = False
+    events_per_minute: int = 600
+    events_per_subscription: int | None = None
+    subscriptions: int = 100
 
 
 class CompleteRequest(Wire):
@@ -129,6 +132,7 @@ class CallOutline(Wire):
     operation: Text | None = None
     task_queue: Text | None = None
     timer: Timer | None = None
+    retry_safe: bool = False
 
 
 class CompleteResult(Wire):
@@ -204,9 +208,10 @@ class NotifyRequest(Wire):
 
 
 class StopChildrenRequest(Wire):
-    """Input of `stop_children`: interrupt every child thread that is not closed."""
+    """Input of `stop_children`: interrupt every child thread that is not closed, or only the one named."""
 
     thread_id: str
+    child: str | None = None
     reason: Text | None = None
 
 
@@ -228,6 +233,15 @@ class CallStatus(Wire):
     kind: ToolKind = "function"
 
 
+class SubscriptionStatus(Wire):
+    """A subscription, as the query `status` shows it."""
+
+    call_id: str
+    tool: Text
+    received: int = 0
+    paused: Text | None = None
+
+
 class ThreadStatus(Wire):
     """The answer to the query `status`."""
 
@@ -243,6 +257,8 @@ class ThreadStatus(Wire):
     deferred: int = 0
     usage: Usage = Usage()
     problems: tuple[Text, ...] = ()
+    subscriptions: tuple[SubscriptionStatus, ...] = ()
+    dropped: int = 0
 
 
 class Stopped(Wire):

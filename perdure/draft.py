@@ -20,7 +20,7 @@ from perdure.batch import (
 from perdure.codec import Text, clip
 from perdure.contract import CompleteResult
 from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, Spawn, SpawnPoint, phase_of
-from perdure.inputs import AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
+from perdure.inputs import AnyInput, Control, Disposition, Event, Interrupt, ToolResult, UserMessage
 from perdure.messages import EventPart, Message, Part, Role, Status, TextPart
 from perdure.ports import Subscription
 from perdure.turn import (
@@ -84,10 +84,15 @@ class Draft:
                 return self._tool_result(content)
             case Interrupt():
                 return self._interrupt(content)
+            case Control():
+                return self._control(content)
 
     def _user_message(self, message: UserMessage) -> Disposition:
         if known := self._known(message.id, message.digest):
             return known
+        if self.state.closing:
+            # It stops nothing: the store is not asked whether it knows words that are turned away.
+            return "rejected"
         disposition: Disposition = "started"
         if turn := self.state.open:
             is_asleep = phase_of(turn) == "sleeping"
@@ -97,8 +102,6 @@ class Draft:
             joins = is_asleep or message.mode == "steer"
             disposition = "steered" if joins else "interrupted"
             self._leave_turn("steered" if joins else "cancelled")
-            if self.state.closed:
-                return "rejected"
         part = TextPart(text="" if message.blob else message.text, blob=message.blob)
         self._accept(message.id, message.digest, "user", (part,), message.metadata)
         return disposition
@@ -117,13 +120,18 @@ class Draft:
         if subscription.paused is not None:
             return self._dropped()
         counted = subscriptions.counted(subscription, event.at, self.state.limits)
+        note = None
         if not event.final:
             self._put_subscription(counted)
-        note = subscriptions.pause_note(counted)
+            note = subscriptions.pause_note(counted)
         if event.associative:
             return self._inline(event, subscription, note)
         told = event if note is None or event.blob else event.with_(content=f"{event.content}\n\n{note}")
-        self._change(spawns=(*self.state.spawns, Spawn(event=told, origin=subscription, point=self.spawn_point())))
+        # The store keeps no id of it. Its child's id follows from it, so one that comes again makes no second child.
+        self._change(
+            processed={**self.state.processed, event.id: event.digest},
+            spawns=(*self.state.spawns, Spawn(event=told, origin=subscription, point=self.spawn_point())),
+        )
         return "spawned"
 
     def _inline(self, event: Event, subscription: Subscription | None, note: str | None) -> Disposition:
@@ -132,8 +140,6 @@ class Draft:
         if self.state.open:
             self._leave_turn("steered")
             disposition = "steered"
-            if self.state.closed:
-                return self._dropped()
         part = EventPart(
             event_id=event.id,
             origin_call_id=event.call_id,
@@ -169,20 +175,39 @@ class Draft:
         self._close_turn("cancelled", interrupt.reason)
         return "interrupted"
 
+    def _control(self, control: Control) -> Disposition:
+        match control.action:
+            case "close":
+                self.open_due_turn()
+                if self.state.open:
+                    self._close_turn("cancelled", "The thread was closed.")
+                self.close_thread()
+            case "cancel_subscription":
+                self.cancel_subscription(control.call_id)
+            case "resume_subscription":
+                self.resume_subscription(control.call_id)
+        return "settled"
+
     def _subscribed(self, call: LiveCall, result: ToolResult) -> ToolResult:
         """The call's tool goes on sending events, if there is room for one more subscription."""
         limit = self.state.limits.active
         if len(self.state.subscriptions) >= limit:
             self._change(cancelled=(*self.state.cancelled, call.call_id))
-            return result.with_(outcome="error", content=subscriptions.too_many(limit), blob=None)
+            return ToolResult(call_id=call.call_id, outcome="error", content=subscriptions.too_many(limit))
         self._put_subscription(subscriptions.subscription(call))
-        return result if result.blob else result.with_(content=subscriptions.with_id(result.content, call.call_id))
+        # Of a result in a blob this is what the model reads, and the size is the blob's.
+        size = result.size_bytes if result.blob else 0
+        return result.with_(content=subscriptions.with_id(result.content, call.call_id), size_bytes=size)
 
     def _refused_closed(self, content: AnyInput) -> Disposition:
         match content:
-            case UserMessage() | Event():
-                return self._disposed(content.id, "rejected" if isinstance(content, UserMessage) else self._dropped())
-            case ToolResult() | Interrupt():
+            case UserMessage():
+                return self._disposed(content.id, self._known(content.id, content.digest) or "rejected")
+            case Event():
+                return self._disposed(content.id, self._known(content.id, content.digest) or self._dropped())
+            case ToolResult():
+                return self._dropped()
+            case Interrupt() | Control():
                 return "dropped"
 
     def _dropped(self) -> Disposition:
@@ -224,7 +249,7 @@ class Draft:
     def open_due_turn(self) -> None:
         """Open the turn that answers the new inputs, if there are any and no turn is open."""
         state = self.state
-        if not state.answer_due or state.open:
+        if not state.answer_due or state.open or state.closed:
             return
         number = state.turn + 1
         message = Message(
@@ -324,7 +349,8 @@ class Draft:
     def _interrupt_calls(self, turn: OpenTurn) -> None:
         unanswered = tuple(call for call in turn.calls if not call.settled)
         answered = tuple(interrupted(call, turn.step) for call in turn.calls)
-        told = tuple(call.call_id for call in unanswered if call.dispatched and call.outline.kind == "rap")
+        # Also one that was not dispatched here: whoever owned the thread before may have. Servers take unknown ids.
+        told = tuple(call.call_id for call in unanswered if call.outline.kind == "rap")
         self._change(
             open=turn.with_(calls=answered),
             interrupted=self.state.interrupted + unanswered,
@@ -357,11 +383,15 @@ class Draft:
             return
         if due is not None and due != call.due:
             self._append(SetDue(call_id=call_id, due=due))
-        self._replace_call(call.with_(dispatched=True, due=due))
+        self._replace_call(call.with_(dispatched=True, due=call.due if due is None else due))
 
     def commit_group_when_settled(self) -> None:
         """Results wait for their whole group, so that they stand in call order."""
-        if all(call.settled for call in self._open_turn().calls):
+        turn = self._open_turn()
+        if self.state.closing and phase_of(turn) == "sleeping":
+            # What would wake the sleeper is turned away by now, so the thread would never close.
+            self._interrupt_calls(turn)
+        elif all(call.settled for call in turn.calls):
             self._commit_group()
 
     def _commit_group(self) -> None:
@@ -386,12 +416,26 @@ class Draft:
 
     def close_thread(self) -> None:
         """The thread takes nothing more, from the moment in which the open calls are settled."""
-        if self.state.open and self.state.open.calls:
+        turn = self.state.open
+        if turn and turn.calls:
             self._change(closing=True)
+            self.commit_group_when_settled()
         elif not self.state.closed:
+            if turn and turn.running:
+                self._close_turn("cancelled", None)
+            elif turn:
+                # Its last group is settled, with the call that closes the thread in it.
+                self._settle(Status())
             self._close()
 
+    def end(self) -> None:
+        """The thread was closed elsewhere, and nobody takes in results any more: close the turn that is left."""
+        if self.state.open:
+            self._close_turn("cancelled", "The thread was closed.")
+
     def _close(self) -> None:
+        for subscription in self.state.subscriptions:
+            self.cancel_subscription(subscription.call_id)
         self._append(CloseThread())
         self._change(closing=False, closed=True)
 

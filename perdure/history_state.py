@@ -5,13 +5,15 @@ from typing import Literal
 from pydantic import Field
 
 from perdure.batch import Operation
-from perdure.codec import Wire, clip
+from perdure.codec import Wire, clip, loads_object
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import Disposition, Event
 from perdure.messages import Status, ToolResultPart, Usage
 from perdure.policy import COMPLETE_ATTEMPTS
-from perdure.ports import Subscription, Tail
+from perdure.ports import OpenCall, Subscription, Tail
 from perdure.tools import KEPT_ARGUMENTS
+
+_CLOSE = "close_thread"
 
 Phase = Literal["busy", "calling", "sleeping", "boundary", "idle"]
 """Where a thread stands.
@@ -33,6 +35,11 @@ class LiveCall(Wire):
     due: float | None = None
     settled: bool = False
     result: ToolResultPart | None = None
+
+    def argument(self, name: str) -> str:
+        """A text among the arguments that the outline has kept; empty if there is none."""
+        value = loads_object(self.outline.arguments or "{}").get(name)
+        return value if isinstance(value, str) else ""
 
 
 class OpenTurn(Wire):
@@ -136,8 +143,15 @@ def restored(tail: Tail, limits: SubscriptionLimits) -> HistoryState:
         processed=dict(tail.processed),
         usage=thread.usage,
         limits=limits,
+        closing=any(_has_closed(call) for call in tail.calls),
         closed=thread.closed_at is not None,
     )
+
+
+def _has_closed(call: OpenCall) -> bool:
+    """Whether the call has closed the thread, which waits for the rest of its group."""
+    is_close = (call.kind, call.operation) == ("thread", _CLOSE)
+    return is_close and call.result is not None and call.result.outcome == "ok"
 
 
 def _open_turn(tail: Tail) -> OpenTurn:
@@ -157,6 +171,7 @@ def _open_turn(tail: Tail) -> OpenTurn:
                 operation=call.operation,
                 task_queue=call.task_queue,
                 timer=call.timer,
+                retry_safe=call.retry_safe,
             ),
             due=call.due,
             settled=call.result is not None,

@@ -34,6 +34,11 @@ def call_id(thread: str, turn: int, step: int, index: int) -> str:
     return "call_" + uuid.UUID(_uuid(thread, "call", str(turn), str(step), str(index))).hex
 
 
+def child_thread_id(thread: str, cause: str) -> str:
+    """The id of the child thread that a call or an event makes; `cause` is the id of that."""
+    return _uuid(thread, "child", cause)
+
+
 def _uuid(*names: str) -> str:
     # JSON-like quoting is not needed: the parts are joined by a character that no caller-given id may contain.
     return str(uuid.uuid5(NAMESPACE, "\x1f".join(names)))

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from perdure.codec import clip, dumps, is_json
 from perdure.errors import UsageError
 from perdure.history_state import Phase
-from perdure.inputs import AnyInput, Disposition, Event, Input, Interrupt, ToolResult, UserMessage
+from perdure.inputs import AnyInput, Control, Disposition, Event, Input, Interrupt, ToolResult, UserMessage
 from perdure.policy import WAITING_INPUTS
 
 MAX_INPUT_BYTES = 256 * 1024
@@ -103,7 +103,7 @@ def is_ready(content: AnyInput, phase: Phase) -> bool:
 
 def _waits_for(content: AnyInput) -> _Wait:
     match content:
-        case Interrupt():
+        case Interrupt() | Control():
             return "never"
         case ToolResult():
             # A call is shown while it streams, and whoever is quick answers it before its step is durable.
@@ -117,13 +117,14 @@ def _waits_for(content: AnyInput) -> _Wait:
             return "never"
 
 
-InputKind = Literal["user_message", "interrupt", "tool_result", "event"]
+InputKind = Literal["user_message", "interrupt", "tool_result", "event", "control"]
 
 _adapters: dict[InputKind, TypeAdapter[Any]] = {
     "user_message": TypeAdapter(UserMessage),
     "interrupt": TypeAdapter(Interrupt),
     "tool_result": TypeAdapter(ToolResult),
     "event": TypeAdapter(Event),
+    "control": TypeAdapter(Control),
 }
 
 

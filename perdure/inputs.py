@@ -100,11 +100,19 @@ class Event(Input):
         return _digest(self.content, self.blob, self.sha256)
 
 
+class Control(Input):
+    """What a person decides about a thread: to close it, or to end or resume a subscription (`call_id`)."""
+
+    kind: Literal["control"] = "control"
+    action: Literal["close", "cancel_subscription", "resume_subscription"]
+    call_id: str = ""
+
+
 def _digest(text: str, blob: str | None, sha256: str | None) -> str:
     return digest(text) if blob is None else sha256 or blob
 
 
-AnyInput = Annotated[UserMessage | Interrupt | ToolResult | Event, Field(discriminator="kind")]
+AnyInput = Annotated[UserMessage | Interrupt | ToolResult | Event | Control, Field(discriminator="kind")]
 
 Disposition = Literal[
     "started",

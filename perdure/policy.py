@@ -73,6 +73,25 @@ DISPATCH: Final = Policy(
 """One tool call. A tool's own failure is a result and not retried here; what is retried is the way to it (a dead
 worker, a database that is away), so there is no limit but the tool's own time."""
 
+SPAWN: Final = Policy(timedelta(seconds=30), _PATIENT)
+"""Making a child thread, stopping children: calls of the store and signals, both idempotent, so retried without end."""
+
+NOTIFY: Final = Policy(timedelta(seconds=15), RetryPolicy(maximum_attempts=1))
+"""Telling tool servers that nobody waits: best effort and once, as the protocol says."""
+
+CHOOSE: Final = Policy(
+    timedelta(seconds=30),
+    RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=5), maximum_attempts=5),
+)
+"""Handing a person's choice to a tool server: that person waits, so it is given up within half a minute."""
+
+REMOTE: Final = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30))
+REMOTE_ONCE: Final = RetryPolicy(maximum_attempts=1)
+"""A tool that is an activity elsewhere: tried again only if it is declared `retry_safe`."""
+
+REMOTE_RESULT_BYTES: Final = 256 * 1024
+"""What such a tool may return; it travels through Temporal, which refuses payloads above 2 MB."""
+
 CONTINUE_AS_NEW_EVENTS: Final = 1_000
 CONTINUE_AS_NEW_BYTES: Final = 500_000
 """A wake-up of an evicted thread replays the run: 0.3 ms an event, so 0.3 s at this size."""

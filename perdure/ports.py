@@ -96,6 +96,7 @@ class OpenCall(Wire):
     operation: Text | None = None
     task_queue: Text | None = None
     timer: Timer | None = None
+    retry_safe: bool = False
 
 
 class Subscription(Wire):

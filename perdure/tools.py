@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Final, Literal, Protocol, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -97,6 +97,15 @@ class Tool:
             raise ValueError(f"The arguments do not fit the tool: {_sentence(error)}.") from error
         fields = self.arguments.model_fields
         return {field.alias or name: getattr(model, name) for name, field in fields.items()}
+
+
+class Toolset(Protocol):
+    """Tools that are declared together: those of a server, or some of the runtime's own."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from the agent's other toolsets."""
+        ...
 
 
 def function_tool(function: Callable[..., Any], *, name: str | None = None, **options: Any) -> Tool:

@@ -15,9 +15,14 @@ PROBLEM_CHARS = 500
 class Board:
     """Bounded: the oldest line and the oldest problem go."""
 
-    def __init__(self, lines: tuple[Line, ...] = (), problems: tuple[Text, ...] = ()) -> None:
-        self.lines = lines
-        self.problems = problems
+    def __init__(self) -> None:
+        self.lines: tuple[Line, ...] = ()
+        self.problems: tuple[Text, ...] = ()
+
+    def restore(self, lines: tuple[Line, ...], problems: tuple[Text, ...]) -> None:
+        """Go on from the board of the run before; what this run has put up already is newer."""
+        self.lines = (*lines, *self.lines)
+        self.problems = (*problems, *self.problems)[-PROBLEMS:]
 
     def line(self, who: str, text: str) -> None:
         """Somebody said something."""

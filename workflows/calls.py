@@ -1,4 +1,4 @@
-"""The tool calls that a thread has dispatched: running activities, and calls whose result comes from outside."""
+"""The tool calls that a thread has dispatched: running activities, timers, and calls answered from outside."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,15 +8,17 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from perdure.codec import clip
+    from perdure.codec import clip, loads
     from perdure.contract import DISPATCH, DispatchRequest, DispatchResult
     from perdure.history_state import LiveCall, OpenTurn
     from perdure.policy import DISPATCH as POLICY
+    from perdure.policy import REMOTE, REMOTE_ONCE
 
 MARGIN = timedelta(hours=1)
 """What a tool's activity may take beyond the tool's own time, should the store be away when the result is there."""
 
-Handle = workflow.ActivityHandle[DispatchResult]
+Handle = asyncio.Future[Any]
+"""What runs a call. Cancelling it asks the activity behind it to stop, and waits for nothing."""
 
 
 def seen(activity: "asyncio.Future[Any]") -> None:
@@ -30,12 +32,18 @@ class Calls:
 
     def __init__(self, outside: Iterable[str] = ()) -> None:
         self._running: dict[str, Handle] = {}
+        self._timers: dict[str, asyncio.Task[None]] = {}
         self._outside = set(outside)
 
     @property
     def running(self) -> bool:
-        """Whether any activity runs."""
+        """Whether anything runs."""
         return bool(self._running)
+
+    @property
+    def timed(self) -> bool:
+        """Whether a call ends by itself some day: the run must be there then."""
+        return bool(self._timers)
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -43,14 +51,11 @@ class Calls:
         return tuple(sorted(self._outside))
 
     def is_running(self, call_id: str) -> bool:
-        """Whether an activity runs this call."""
+        """Whether something runs this call."""
         return call_id in self._running
 
-    def start(self, call: LiveCall, thread_id: str, agent: str) -> None:
-        """Schedule the activity that runs the call; one for the user's side only waits."""
-        if call.outline.kind == "client":
-            self._outside.add(call.call_id)
-            return
+    def dispatch(self, call: LiveCall, thread_id: str, agent: str) -> None:
+        """Schedule the activity that runs the call on a worker of ours."""
         handle = workflow.start_activity(
             DISPATCH,
             DispatchRequest(thread_id=thread_id, agent=agent, call_id=call.call_id),
@@ -59,25 +64,61 @@ class Calls:
             heartbeat_timeout=POLICY.heartbeat,
             retry_policy=POLICY.retry,
             cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-            summary=clip(f"{call.outline.tool}({call.outline.preview})", 200),
+            summary=_summary(call),
         )
+        self.run(call.call_id, handle)
+
+    def start_remote(self, call: LiveCall) -> None:
+        """Schedule the activity that is the tool, on the task queue of whoever serves it.
+
+        Its id is the call's, by which the other side can know a repetition.
+        """
+        outline = call.outline
+        handle = workflow.start_activity(
+            outline.operation or outline.tool,
+            loads(outline.arguments or "{}"),
+            task_queue=outline.task_queue,
+            activity_id=call.call_id,
+            start_to_close_timeout=timedelta(seconds=outline.timeout_s),
+            retry_policy=REMOTE if outline.retry_safe else REMOTE_ONCE,
+            cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+            summary=_summary(call),
+        )
+        self.run(call.call_id, handle)
+
+    def run(self, call_id: str, handle: Handle) -> None:
+        """Something runs this call."""
         handle.add_done_callback(seen)
-        self._running[call.call_id] = handle
+        self._running[call_id] = handle
+
+    def wait_outside(self, call_id: str) -> None:
+        """Nothing here runs this call: its result comes from outside."""
+        self._outside.add(call_id)
+
+    def wait_until(self, call: LiveCall, due: float) -> None:
+        """The call ends by itself at `due`, in seconds since 1970. One that sleeps has no other end."""
+        left = max(due - workflow.now().timestamp(), 0.0)
+        timer = asyncio.create_task(workflow.sleep(timedelta(seconds=left), summary=_summary(call)))
+        self._timers[call.call_id] = timer
+        self._outside.add(call.call_id)
 
     def has_done(self) -> bool:
-        """Whether an activity has ended."""
-        return any(handle.done() for handle in self._running.values())
+        """Whether a call has ended."""
+        return any(work.done() for work in (*self._running.values(), *self._timers.values()))
 
     def take_done(self) -> list[tuple[str, Handle]]:
-        """Activities that have ended, in the order in which they were dispatched."""
+        """What has ended running, in the order in which it was dispatched."""
         done = [(call_id, handle) for call_id, handle in self._running.items() if handle.done()]
         for call_id, _ in done:
             del self._running[call_id]
         return done
 
-    def wait_outside(self, call_id: str) -> None:
-        """The worker does not run this call: its result comes from outside."""
-        self._outside.add(call_id)
+    def take_due(self) -> list[str]:
+        """Calls whose time has come."""
+        due = [call_id for call_id, timer in self._timers.items() if timer.done()]
+        for call_id in due:
+            del self._timers[call_id]
+        return due
 
     def wait_only_outside(self, turn: OpenTurn) -> bool:
         """Whether all that the turn's step still lacks are results from outside."""
@@ -87,10 +128,15 @@ class Calls:
     def stop_settled(self, turn: OpenTurn | None) -> None:
         """Cancel the calls that nobody waits for any more: interrupted ones, and ones answered from outside."""
         live = {call.call_id for call in turn.calls if not call.settled} if turn else set[str]()
-        for call_id in [call_id for call_id in self._running if call_id not in live]:
-            self._running.pop(call_id).cancel()
+        for work in (self._running, self._timers):
+            for call_id in [call_id for call_id in work if call_id not in live]:
+                work.pop(call_id).cancel()
         self._outside &= live
 
     def stop_all(self) -> None:
         """Cancel everything."""
         self.stop_settled(None)
+
+
+def _summary(call: LiveCall) -> str:
+    return clip(f"{call.outline.tool}({call.outline.preview})", 200)

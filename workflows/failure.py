@@ -9,7 +9,7 @@ with workflow.unsafe.imports_passed_through():
 SENTENCE_CHARS = 500
 
 
-def sentence(error: Exception, what: str) -> str:
+def sentence(error: BaseException, what: str) -> str:
     """What happened and why: the first failure of ours in the chain says it best, else the innermost cause."""
     cause: BaseException = error
     while cause.__cause__ is not None and not isinstance(cause, ApplicationError):

@@ -6,7 +6,7 @@ What is decided is in `perdure.history` and `perdure.inbox`, what is done is in 
     a step is synced before any tool call of it is dispatched
     all results of a step are synced before the next model call
 
-Handlers only put into the inbox; the one loop takes from it, also while it waits for a model or a tool. So there is
+Handlers only put into the mailbox; the one loop takes from it, also while it waits for a model or a tool. So there is
 one writer, and every wait can be interrupted.
 """
 
@@ -19,38 +19,31 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from perdure import ids
-    from perdure.batch import SyncReport
-    from perdure.codec import Text, Wire, clip, dumps
+    from perdure.codec import Text, Wire, dumps
     from perdure.contract import (
         COMPLETE,
         LOAD,
-        SYNC,
         WORKFLOW_TYPE,
-        CallStatus,
         CompleteRequest,
         CompleteResult,
         LoadRequest,
         LoadResult,
-        Stopped,
         ThreadStart,
-        ThreadStatus,
     )
     from perdure.details import Line
     from perdure.errors import UsageError
     from perdure.history import HistoryManager
-    from perdure.history_state import HistoryState, LiveCall, OpenTurn
-    from perdure.inbox import Inbox, InputKind, read_input
-    from perdure.inputs import Accepted, AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
+    from perdure.history_state import HistoryState, OpenTurn, SubscriptionLimits
+    from perdure.inputs import AnyInput, Event, Interrupt, UserMessage
     from perdure.policy import COMPLETE as COMPLETE_POLICY
     from perdure.policy import ErrorType
-    from perdure.ports import Tail, ThreadRecord
-    from workflows.answers import Answers
-    from workflows.attributes import Attributes, State
-    from workflows.board import Board
-    from workflows.calls import Calls, Handle, seen
+    from perdure.ports import Tail
+    from workflows.attributes import Attributes
+    from workflows.calls import Calls, seen
+    from workflows.dispatch import ThreadDispatch
     from workflows.failure import sentence
-    from workflows.run_length import ACTIVITY, SIGNAL, TASK, UPDATE, RunLength
-    from workflows.status import thread_status
+    from workflows.handlers import refusal
+    from workflows.run_length import ACTIVITY, TASK
     from workflows.stored import stored
 
 BATCH_INPUTS = 500
@@ -77,27 +70,18 @@ class Carried(Wire):
     outside: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
     problems: tuple[Text, ...] = ()
+    children: bool = False
 
 
 @workflow.defn(name=WORKFLOW_TYPE)
-class ThreadWorkflow:
+class ThreadWorkflow(ThreadDispatch):
     """One conversation thread, workflow id `thread:{thread_id}`."""
 
     def __init__(self) -> None:
-        self._thread_id = ids.thread_id(workflow.info().workflow_id)
-        self._length = RunLength()
-        self._agent = ""
-        self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
-        self._history = HistoryManager(HistoryState(thread_id=self._thread_id))
-        self._inbox = Inbox()
+        super().__init__()
         self._batch: list[AnyInput] = []
-        self._answers = Answers()
         self._model_call: workflow.ActivityHandle[CompleteResult] | None = None
-        self._calls = Calls()
-        self._board = Board()
         self._failures = 0
-        self._is_loaded = False
-        self._is_leaving = False
         self._active_at = workflow.now()
 
     # -- the loop ----------------------------------------------------------------------------------------------
@@ -127,6 +111,8 @@ class ThreadWorkflow:
             await self._accept()
         if self._is_history_long():
             await self._continue_as_new()
+        if self._history.state.closed:
+            return await self._leave()
         turn = self._history.open_turn
         if turn is None or self._calls.wait_only_outside(turn):
             return await self._wait()
@@ -148,15 +134,18 @@ class ThreadWorkflow:
             try:
                 request = ThreadStart.read(start)
             except UsageError as error:
-                raise _refusal(error) from error
+                raise refusal(error) from error
             await self._load(request)
         else:
             self._agent, self._loaded = carried.agent, carried.loaded
             self._history = HistoryManager(carried.history)
             # Signals of this run may have come before its first line ran; what was carried is older.
-            self._inbox = Inbox(carried.waiting + self._inbox.waiting)
+            self._mailbox.put_first(carried.waiting)
+            self._board.restore(carried.lines, carried.problems)
             self._calls = Calls(carried.outside)
-            self._board = Board(carried.lines, carried.problems + self._board.problems)
+            self._children.any = carried.children
+            for call in self._timed_calls():
+                self._calls.wait_until(call, call.due or 0.0)
         self._is_loaded = True
         self._attributes = Attributes(self._loaded.tail.thread, enabled=self._loaded.search_attributes)
 
@@ -164,7 +153,14 @@ class ThreadWorkflow:
         request = LoadRequest(thread_id=self._thread_id, start=start)
         loaded = await stored(LOAD, request, LoadResult, "load the thread")
         self._agent = loaded.tail.thread.agent
-        self._history = HistoryManager.from_tail(loaded.tail)
+        limits = SubscriptionLimits(
+            active=loaded.subscriptions,
+            events_per_minute=loaded.events_per_minute,
+            events=loaded.events_per_subscription,
+        )
+        self._history = HistoryManager.from_tail(loaded.tail, limits)
+        self._children.any = loaded.tail.children > 0
+        self._children.start_unstarted(loaded.tail.unstarted)
         # The rest of the tail is the history's from now on.
         self._loaded = loaded.with_(tail=Tail(thread=loaded.tail.thread))
 
@@ -176,7 +172,7 @@ class ThreadWorkflow:
         turn = self._history.open_turn
         size = 0
         while len(self._batch) < BATCH_INPUTS and size < PAYLOAD_BYTES:
-            content = self._inbox.take(self._history.phase)
+            content = self._mailbox.inbox.take(self._history.phase)
             if content is None:
                 break
             self._batch.append(content)
@@ -189,10 +185,13 @@ class ThreadWorkflow:
         dispositions = self._history.take_dispositions()
         for content in self._batch:
             if isinstance(content, UserMessage | Event):
-                self._tell(content, dispositions.get(content.id))
+                self._mailbox.tell(content, dispositions.get(content.id))
+            elif isinstance(content, Interrupt):
+                self._children.stop(content.reason)
         self._batch = []
         self._history.take_interrupted_tool_calls()
         self._calls.stop_settled(self._history.open_turn)
+        self._follow_up()
         self._active_at = workflow.now()
 
     async def _complete(self, turn: OpenTurn) -> None:
@@ -232,47 +231,7 @@ class ThreadWorkflow:
             self._board.step(outline)
         await self._sync()
 
-    async def _dispatch(self, turn: OpenTurn) -> None:
-        """Run the calls of a step that is durable, and take in results until its group is settled.
-
-        The turn's step was synced before `turn.calls` could hold anything: `_complete` ends with that sync, and a
-        restored turn comes from the store.
-        """
-        for call in turn.calls:
-            if not call.dispatched and not call.settled:
-                self._calls.start(call, self._thread_id, self._agent)
-                self._history.mark_dispatched(call.call_id)
-                self._length.add(ACTIVITY)
-        self._length.add(TASK)
-        self._show("running")
-        await workflow.wait_condition(lambda: self._has_ready() or not self._calls.running or self._calls.has_done())
-        for call_id, handle in self._calls.take_done():
-            self._take_result(call_id, handle)
-        await self._sync()
-
-    def _take_result(self, call_id: str, handle: Handle) -> None:
-        call = self._live_call(call_id)
-        try:
-            result = handle.result()
-        except ActivityError as error:
-            content = sentence(error, "The tool could not be run")
-            self._history.handle_content(ToolResult(call_id=call_id, outcome="error", content=content))
-            return
-        if result.outcome == "pending":
-            self._calls.wait_outside(call_id)
-            return
-        self._history.handle_content(ToolResult(call_id=call_id, staged=True))
-        if call:
-            mark = "" if result.outcome == "ok" else "failed: "
-            self._board.line(f"Tool {clip(call.outline.tool, 64)}", mark + result.preview)
-
     # -- durability --------------------------------------------------------------------------------------------
-
-    async def _sync(self) -> None:
-        """Make everything durable that was decided since the last sync."""
-        while (batch := self._history.take_pending(workflow.info().run_id)) is not None:
-            self._length.add()
-            self._history.synced(await stored(SYNC, batch, SyncReport, f"sync {batch.number}"))
 
     async def _recover(self, error: Exception) -> None:
         """The store refused a batch for good (another writer has changed the thread), or there is a bug.
@@ -293,26 +252,12 @@ class ThreadWorkflow:
         await self._load(ThreadStart())
         again, self._batch = self._batch, []
         if self._failures < RECOVERIES:
-            self._inbox = Inbox((*again, *self._inbox.waiting))
+            self._mailbox.put_first(tuple(again))
             return
         for content in again:
-            self._tell(content, "dropped")
+            self._mailbox.tell(content, "dropped")
         if self._history.open_turn is not None:
             self._history.fail_turn(why)
-
-    def _tell(self, content: AnyInput, disposition: Disposition | None) -> None:
-        """Say what became of an input: to its sender, or, since a signal has none, where people look."""
-        if disposition is None or not isinstance(content, UserMessage | Event):
-            return
-        if disposition in ("started", "interrupted", "steered"):
-            words = content.text if isinstance(content, UserMessage) else content.content
-            self._board.line("User" if isinstance(content, UserMessage) else "Event", words)
-        if self._answers.is_expected(content):
-            self._answers.give(content, disposition)
-        elif disposition == "conflict":
-            self._board.problem(f"Input {content.id} came again with other content; the first content stays.")
-        elif disposition in ("rejected", "dropped"):
-            self._board.problem(f"Input {content.id} was {disposition}.")
 
     async def _cancel(self) -> None:
         """The workflow is cancelled from outside: keep every input that came, and leave no turn open.
@@ -333,14 +278,16 @@ class ThreadWorkflow:
                 await self._recover(error)
 
     def _is_history_long(self) -> bool:
-        """Whether the run is to end: its history is long, no tool runs, and what waits can be carried.
+        """Whether the run is to end: its history is long, nothing runs, and what waits can be carried.
 
         What it was carried itself does not count: a run that began with much would end at once, and the next one too.
         """
-        return self._length.is_over(self._loaded.history_events) and not self._calls.running and self._can_carry()
+        if self._calls.running or self._background.busy:
+            return False
+        return self._length.is_over(self._loaded.history_events) and self._can_carry()
 
     def _can_carry(self) -> bool:
-        return len(dumps(self._inbox.waiting)) <= PAYLOAD_BYTES
+        return len(dumps(self._mailbox.inbox.waiting)) <= PAYLOAD_BYTES
 
     async def _continue_as_new(self) -> None:
         """Hand everything to a new run, between two steps.
@@ -368,22 +315,32 @@ class ThreadWorkflow:
             loaded=self._loaded,
             # Accepted ids stay behind: the store judges them in any case, and they would weigh 20 KB in two events.
             history=self._history.state.with_(processed={}),
-            waiting=self._inbox.waiting,
+            waiting=self._mailbox.inbox.waiting,
             outside=self._calls.outside,
             lines=self._board.lines,
             problems=self._board.problems,
+            children=self._children.any,
         )
         workflow.continue_as_new(args=[None, carried])
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
-    def _has_ready(self) -> bool:
-        return self._inbox.has_ready(self._history.phase)
+    async def _leave(self) -> bool:
+        """The thread is closed: tell everybody, and end the workflow."""
+        self._show("closed")
+        self._notify((), closed=True)
+        await workflow.wait_condition(lambda: not self._background.busy and workflow.all_handlers_finished())
+        while self._has_ready():
+            await self._accept()
+        return False
 
     async def _wait(self) -> bool:
         """Wait for an input; False if none came for so long that the thread may hibernate."""
         self._show("waiting" if self._history.open_turn else "idle")
-        await workflow.wait_condition(lambda: self._has_ready() or self._idle.done())
+        await workflow.wait_condition(lambda: self._has_ready() or self._idle.done() or self._calls.has_done())
+        if self._calls.has_done():
+            await self._collect()
+            return True
         if self._has_ready():
             return True
         if self._is_idle():
@@ -404,126 +361,12 @@ class ThreadWorkflow:
         idle_for = workflow.now() - self._active_at
         return (
             idle_for >= timedelta(seconds=self._loaded.idle_s)
-            and not len(self._inbox)
+            and not len(self._mailbox.inbox)
             and not self._calls.running
+            and not self._calls.timed
+            and not self._background.busy
             and workflow.all_handlers_finished()
         )
 
     def _is_closed(self, turn: OpenTurn) -> bool:
         return self._history.open_turn is None or self._history.open_turn.turn != turn.turn
-
-    # -- handlers ----------------------------------------------------------------------------------------------
-
-    # Handlers take any number of inputs: one that is called with a wrong number fails its task, again and again.
-
-    @workflow.signal
-    def user_message(self, *message: Any) -> None:
-        """Words of the user: `{"id": "m1", "text": "hi"}`, optionally with `"mode"`; or just the text."""
-        self._put("user_message", message)
-
-    @workflow.signal
-    def interrupt(self, *request: Any) -> None:
-        """Stop what the thread is doing; optionally `{"reason": "..."}`."""
-        self._put("interrupt", request)
-
-    @workflow.signal
-    def tool_result(self, *result: Any) -> None:
-        """The result of an open call: `{"call_id": "call_...", "content": "..."}`, optionally with `"outcome"`."""
-        self._put("tool_result", result)
-
-    @workflow.signal
-    def event(self, *event: Any) -> None:
-        """An event of a subscription: `{"id": "e1", "call_id": "call_...", "content": "..."}`."""
-        self._put("event", event)
-
-    @workflow.update
-    async def send(self, message: Any) -> Accepted:
-        """Like the signal `user_message`, answered with the message's id and what becomes of it."""
-        content = read_input("user_message", message, str(workflow.uuid4()))
-        assert isinstance(content, UserMessage)
-        self._length.add(UPDATE + TASK)
-        self._answers.expect(content)
-        try:
-            known = self._inbox.put(content)
-            if known is None:
-                await workflow.wait_condition(lambda: self._disposition(content) is not None)
-                known = self._disposition(content)
-        except UsageError as error:
-            raise _refusal(error) from error
-        finally:
-            self._answers.forget(content)
-        assert known is not None
-        return Accepted(message_id=ids.input_message_id(self._thread_id, content.id), disposition=known)
-
-    @send.validator
-    def _validate_send(self, message: Any) -> None:
-        if self._is_leaving:
-            raise ApplicationError("The thread is moving to a new run; send it again.", type=ErrorType.BUSY)
-        try:
-            read_input("user_message", message, "unnamed")
-        except UsageError as error:
-            raise _refusal(error) from error
-
-    @workflow.update
-    async def stop(self, *_: Any) -> Stopped:
-        """Stop the turn that is under way; answered when it is settled and durable."""
-        await workflow.wait_condition(lambda: self._is_loaded)
-        turn = self._history.open_turn
-        self._put("interrupt", ())
-        if turn is None:
-            return Stopped()
-        await workflow.wait_condition(lambda: self._is_settled(turn.turn))
-        return Stopped(turn=turn.turn)
-
-    @workflow.query
-    def status(self) -> ThreadStatus:
-        """Where the thread stands."""
-        return self._status()
-
-    @workflow.query
-    def transcript(self) -> str:
-        """The last messages, clipped; the whole conversation is in the store (`perdure history`)."""
-        return self._board.transcript()
-
-    @workflow.query
-    def open_calls(self) -> list[CallStatus]:
-        """Tool calls that wait for a result."""
-        return list(self._status().open_calls)
-
-    def _put(self, kind: InputKind, values: tuple[Any, ...]) -> None:
-        # A signal has no one to answer to, so what is wrong with it is shown in the status and the UI.
-        self._length.add(SIGNAL + TASK)
-        try:
-            if len(values) > 1:
-                raise UsageError(f"The {kind} was refused: it takes one input, and {len(values)} came.")
-            content = read_input(kind, values[0] if values else None, str(workflow.uuid4()))
-            disposition = self._inbox.put(content)
-        except UsageError as error:
-            self._board.problem(str(error))
-            return
-        if disposition == "conflict":
-            self._tell(content, disposition)
-
-    def _disposition(self, content: UserMessage) -> Disposition | None:
-        """What became of a message, None while that is not decided."""
-        return self._answers.get(content) or (None if self._has_ready() else self._inbox.disposition(content.id))
-
-    def _is_settled(self, turn: int) -> bool:
-        state = self._history.state
-        return (state.open is None or state.open.turn != turn) and not state.pending
-
-    # -- what people see ---------------------------------------------------------------------------------------
-
-    def _live_call(self, call_id: str) -> LiveCall | None:
-        turn = self._history.open_turn
-        return next((call for call in turn.calls if call.call_id == call_id), None) if turn else None
-
-    def _show(self, state: State | None) -> None:
-        self._board.show(self._status(), self._attributes, state)
-
-    def _status(self) -> ThreadStatus:
-        return thread_status(self._agent, self._history.state, self._inbox, self._calls, self._board.problems)
-
-
-def _refusal(error: UsageError) -> ApplicationError:
-    return ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True)

@@ -31,5 +31,5 @@ class EarlyDispatch(ThreadWorkflow):
     def _dispatch_now(self, turn: OpenTurn) -> None:
         for call in turn.calls:
             if not call.dispatched and not call.settled:
-                self._calls.start(call, self._thread_id, self._agent)
+                self._calls.dispatch(call, self._thread_id, self._agent)
                 self._history.mark_dispatched(call.call_id)

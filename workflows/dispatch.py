@@ -1,0 +1,179 @@
+"""The tool calls of a step that is durable: each is begun in the way of its kind, and its result is taken in.
+
+A call gets here only after the sync of the turn that made it. `ThreadWorkflow` sees to that: it comes here with the
+calls of an open turn, and a turn has calls only once its step was flushed and synced, or restored from the store.
+"""
+
+import asyncio
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from perdure.batch import SyncReport
+    from perdure.builtins import CANCEL_SUBSCRIPTION, SPAWN_THREAD
+    from perdure.codec import clip
+    from perdure.contract import NOTIFY, SYNC, LoadResult, NotifyRequest
+    from perdure.history_state import LiveCall, OpenTurn
+    from perdure.inputs import ToolResult
+    from perdure.policy import NOTIFY as NOTIFY_POLICY
+    from perdure.ports import Tail, ThreadRecord
+    from workflows.attributes import Attributes, State
+    from workflows.background import Background
+    from workflows.calls import Handle
+    from workflows.children import Children
+    from workflows.handlers import ThreadHandlers
+    from workflows.results import cancelled, not_subscribed, result_of, slept_already, timed_out
+    from workflows.run_length import ACTIVITY, TASK
+    from workflows.stored import stored
+
+
+class ThreadDispatch(ThreadHandlers):
+    """Runs the calls of the open step, and whatever follows from a decision without being waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
+        self._attributes = Attributes(self._loaded.tail.thread, enabled=False)
+        self._background = Background(self._board)
+        self._children = Children(self._thread_id, self._background)
+
+    async def _dispatch(self, turn: OpenTurn) -> None:
+        """Run the calls of a step that is durable, and take in results until its group is settled.
+
+        The turn's step was synced before `turn.calls` could hold anything: `_complete` ends with that sync, and a
+        restored turn comes from the store.
+        """
+        for call in turn.calls:
+            if not call.dispatched and not call.settled:
+                self._start_call(call)
+                self._length.add(ACTIVITY)
+        self._length.add(TASK)
+        self._show("running")
+        await workflow.wait_condition(lambda: self._has_ready() or not self._calls.running or self._calls.has_done())
+        await self._collect()
+
+    def _start_call(self, call: LiveCall) -> None:
+        """Begin a call whose turn is durable, in the way of its kind."""
+        due: float | None = call.due
+        match call.outline.kind:
+            case "client":
+                self._calls.wait_outside(call.call_id)
+            case "workflow":
+                if call.outline.operation == CANCEL_SUBSCRIPTION:
+                    self._history.handle_content(self._cancel_subscription(call))
+                    return
+                due = self._sleep(call)
+                if due is not None and due <= workflow.now().timestamp():
+                    return
+            case "activity":
+                self._calls.start_remote(call)
+            case "thread" if call.outline.operation == SPAWN_THREAD:
+                self._spawn(call)
+            case _:
+                self._calls.dispatch(call, self._thread_id, self._agent)
+        self._history.mark_dispatched(call.call_id, due)
+
+    def _cancel_subscription(self, call: LiveCall) -> ToolResult:
+        target = call.argument("tool_call_id")
+        is_active = any(known.call_id == target for known in self._history.state.subscriptions)
+        self._history.cancel_subscription(target)
+        return cancelled(call, target) if is_active else not_subscribed(call, target)
+
+    def _sleep(self, call: LiveCall) -> float | None:
+        """Start the timer of a sleeper; returns when it wakes, None if only events and inputs wake it."""
+        timer = call.outline.timer
+        if timer is None:
+            self._calls.wait_outside(call.call_id)
+            return None
+        now = workflow.now().timestamp()
+        due = call.due or timer.due or now + (timer.seconds or 0.0)
+        if due <= now:
+            # An owner before may have started it: then it was not past when the call was made.
+            self._history.handle_content(timed_out(call) if call.due or timer.due is None else slept_already(call))
+        else:
+            self._calls.wait_until(call, due)
+        return due
+
+    def _spawn(self, call: LiveCall) -> None:
+        def is_wanted() -> bool:
+            live = self._live_call(call.call_id)
+            return live is not None and not live.settled
+
+        task = self._children.spawn(self._agent, call.call_id, self._history.safe_spawn_point(), is_wanted)
+        # Shielded: whoever stops waiting for the call does not keep the child from being started or stopped.
+        self._calls.run(call.call_id, asyncio.shield(task))
+
+    async def _collect(self) -> None:
+        """Take in the results of what has ended, and make them durable."""
+        for call_id, handle in self._calls.take_done():
+            self._take_result(call_id, handle)
+        for call_id in self._calls.take_due():
+            if call := self._live_call(call_id):
+                self._history.handle_content(timed_out(call))
+        await self._sync()
+        # A call that has expired or was answered from outside may still have something behind it.
+        self._calls.stop_settled(self._history.open_turn)
+        self._follow_up()
+
+    def _take_result(self, call_id: str, handle: Handle) -> None:
+        call = self._live_call(call_id)
+        result, dispatched = result_of(call_id, handle)
+        if result is None:
+            self._wait_outside(call_id, call, dispatched.expires_s)
+            return
+        self._history.handle_content(result)
+        if dispatched.closed:
+            self._history.close_thread()
+        if call and dispatched.preview:
+            mark = "" if dispatched.outcome == "ok" else "failed: "
+            self._board.line(f"Tool {clip(call.outline.tool, 64)}", mark + dispatched.preview)
+
+    def _wait_outside(self, call_id: str, call: LiveCall | None, expires_s: float | None) -> None:
+        """The result comes from outside; some day it is not waited for any more, if a time is given."""
+        self._calls.wait_outside(call_id)
+        if call is None or (call.due is None and expires_s is None):
+            return
+        due = call.due or workflow.now().timestamp() + (expires_s or 0.0)
+        self._calls.wait_until(call, due)
+        self._history.mark_dispatched(call_id, due)
+
+    def _notify(self, call_ids: tuple[str, ...], *, closed: bool = False) -> None:
+        """Tell the agent's tool servers that nobody waits for calls any more; not waited for, and never repeated."""
+        if not self._loaded.servers:
+            return
+        work = workflow.execute_activity(
+            NOTIFY,
+            NotifyRequest(thread_id=self._thread_id, agent=self._agent, call_ids=call_ids, closed=closed),
+            start_to_close_timeout=NOTIFY_POLICY.start_to_close,
+            retry_policy=NOTIFY_POLICY.retry,
+            summary="tell tool servers: closed" if closed else "tell tool servers: given up",
+        )
+        self._background.start(work, "Tool servers were not told")
+
+    def _follow_up(self) -> None:
+        """Begin what durable decisions entail and the loop does not wait for."""
+        for spawn in self._history.take_spawns():
+            self._children.spawn_for_event(self._agent, spawn)
+        cancelled = self._history.take_cancelled()
+        if cancelled:
+            self._notify(cancelled)
+
+    def _live_call(self, call_id: str) -> LiveCall | None:
+        turn = self._history.open_turn
+        return next((call for call in turn.calls if call.call_id == call_id), None) if turn else None
+
+    def _timed_calls(self) -> tuple[LiveCall, ...]:
+        calls = self._history.open_turn.calls if self._history.open_turn else ()
+        return tuple(call for call in calls if call.dispatched and not call.settled and call.due is not None)
+
+    def _has_ready(self) -> bool:
+        return self._mailbox.inbox.has_ready(self._history.phase)
+
+    async def _sync(self) -> None:
+        """Make everything durable that was decided since the last sync."""
+        while (batch := self._history.take_pending(workflow.info().run_id)) is not None:
+            self._length.add()
+            self._history.synced(await stored(SYNC, batch, SyncReport, f"sync {batch.number}"))
+
+    def _show(self, state: State | None) -> None:
+        self._board.show(self.status(), self._attributes, state)

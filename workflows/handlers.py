@@ -1,0 +1,149 @@
+"""Signals, updates and queries of a thread: what people and other threads can do to it from outside.
+
+Handlers only put things into the mailbox and look at the state. What follows is for the loop (`workflows.thread`).
+"""
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from perdure import ids
+    from perdure.contract import CHOOSE, CallStatus, ChooseRequest, Stopped, ThreadStatus
+    from perdure.errors import UsageError
+    from perdure.history import HistoryManager
+    from perdure.history_state import HistoryState
+    from perdure.inbox import read_input
+    from perdure.inputs import Accepted, UserMessage
+    from perdure.policy import CHOOSE as CHOOSE_POLICY
+    from perdure.policy import ErrorType
+    from workflows.board import Board
+    from workflows.calls import Calls
+    from workflows.mailbox import Mailbox
+    from workflows.run_length import TASK, UPDATE, RunLength
+    from workflows.status import thread_status
+
+
+def refusal(error: UsageError) -> ApplicationError:
+    """The failure that tells a caller what was wrong."""
+    return ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True)
+
+
+class ThreadHandlers:
+    """The state that a thread's handlers and its loop share, and the handlers."""
+
+    def __init__(self) -> None:
+        self._thread_id = ids.thread_id(workflow.info().workflow_id)
+        self._agent = ""
+        self._length = RunLength()
+        self._board = Board()
+        self._mailbox = Mailbox(self._board, self._length)
+        self._history = HistoryManager(HistoryState(thread_id=self._thread_id))
+        self._calls = Calls()
+        self._is_loaded = False
+        self._is_leaving = False
+
+    # Handlers take any number of inputs: one that is called with a wrong number fails its task, again and again.
+
+    @workflow.signal
+    def user_message(self, *message: Any) -> None:
+        """Words of the user: `{"id": "m1", "text": "hi"}`, optionally with `"mode"`; or just the text."""
+        self._mailbox.put("user_message", message)
+
+    @workflow.signal
+    def interrupt(self, *request: Any) -> None:
+        """Stop what the thread and its child threads are doing; optionally `{"reason": "..."}`."""
+        self._mailbox.put("interrupt", request)
+
+    @workflow.signal
+    def tool_result(self, *result: Any) -> None:
+        """The result of an open call: `{"call_id": "call_...", "content": "..."}`, optionally with `"outcome"`."""
+        self._mailbox.put("tool_result", result)
+
+    @workflow.signal
+    def event(self, *event: Any) -> None:
+        """An event of a subscription: `{"id": "e1", "call_id": "call_...", "content": "..."}`."""
+        self._mailbox.put("event", event)
+
+    @workflow.signal
+    def control(self, *control: Any) -> None:
+        """`{"action": "close"}`, or `"cancel_subscription"` and `"resume_subscription"` with a `"call_id"`."""
+        self._mailbox.put("control", control)
+
+    @workflow.update
+    async def send(self, message: Any) -> Accepted:
+        """Like the signal `user_message`, answered with the message's id and what becomes of it."""
+        content = read_input("user_message", message, str(workflow.uuid4()))
+        assert isinstance(content, UserMessage)
+        self._length.add(UPDATE + TASK)
+        try:
+            disposition = await self._mailbox.send(content, lambda: self._history.phase)
+        except UsageError as error:
+            raise refusal(error) from error
+        return Accepted(message_id=ids.input_message_id(self._thread_id, content.id), disposition=disposition)
+
+    @send.validator
+    def _validate_send(self, message: Any) -> None:
+        if self._is_leaving:
+            raise ApplicationError("The thread is moving to a new run; send it again.", type=ErrorType.BUSY)
+        if self._history.state.closed:
+            raise refusal(UsageError(f"The thread {self._thread_id} is closed and takes nothing more; start another."))
+        try:
+            read_input("user_message", message, "unnamed")
+        except UsageError as error:
+            raise refusal(error) from error
+
+    @workflow.update
+    async def stop(self, *_: Any) -> Stopped:
+        """Stop the turn that is under way, and all child threads; answered when the turn is settled and durable."""
+        await workflow.wait_condition(lambda: self._is_loaded)
+        turn = self._history.open_turn
+        self._mailbox.put("interrupt", ())
+        if turn is None:
+            return Stopped()
+        await workflow.wait_condition(lambda: self._is_settled(turn.turn))
+        return Stopped(turn=turn.turn)
+
+    @workflow.update
+    async def choose(self, choice: Any) -> None:
+        """Answer a question of a tool: `{"choice_id": "...", "selected": 0}`; without `selected` it is dismissed."""
+        request = self._read_choice(choice)
+        self._length.add(UPDATE + TASK)
+        await workflow.execute_activity(
+            CHOOSE,
+            request,
+            start_to_close_timeout=CHOOSE_POLICY.start_to_close,
+            retry_policy=CHOOSE_POLICY.retry,
+            summary="hand over a choice",
+        )
+
+    @choose.validator
+    def _validate_choose(self, choice: Any) -> None:
+        self._read_choice(choice)
+
+    def _read_choice(self, choice: Any) -> ChooseRequest:
+        try:
+            return ChooseRequest.model_validate({**choice, "thread_id": self._thread_id})
+        except (TypeError, ValueError) as error:
+            sentence = 'The choice was refused: give {"choice_id": "...", "selected": 0}, `selected` counted from 0.'
+            raise refusal(UsageError(sentence)) from error
+
+    @workflow.query
+    def status(self) -> ThreadStatus:
+        """Where the thread stands."""
+        return thread_status(self._agent, self._history.state, self._mailbox.inbox, self._calls, self._board.problems)
+
+    @workflow.query
+    def transcript(self) -> str:
+        """The last messages, clipped; the whole conversation is in the store (`perdure history`)."""
+        return self._board.transcript()
+
+    @workflow.query
+    def open_calls(self) -> list[CallStatus]:
+        """Tool calls that wait for a result."""
+        return list(self.status().open_calls)
+
+    def _is_settled(self, turn: int) -> bool:
+        state = self._history.state
+        return (state.open is None or state.open.turn != turn) and not state.pending
