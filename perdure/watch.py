@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from perdure.errors import ViewOutdated
 from perdure.messages import Message, Part, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Change, OpenCall, Snapshot
+from perdure.ports import Change, Choice, OpenCall, Snapshot
+from perdure.ports import View as Shown
 from perdure.turn_buffer import TurnBuffer
 
 WatchEvent = Snapshot | Change
@@ -42,7 +43,9 @@ class View:
         thread_id: the thread.
         messages: the committed path.
         live: the step that streams, if one does.
-        calls: open calls that have started or returned, by call id.
+        calls: open calls that have started or returned, or end by themselves, by call id.
+        choices: what people are asked, oldest first, by the question's id.
+        shown: views of tools that have content, the one that changed last at the end, by type.
         seq: sequence number of the last event that is in this view; a watcher resumes after it.
     """
 
@@ -51,6 +54,8 @@ class View:
         self.messages: list[Message] = []
         self.live: LiveStep | None = None
         self.calls: dict[str, OpenCall] = {}
+        self.choices: dict[str, Choice] = {}
+        self.shown: dict[str, Shown] = {}
         self.seq = 0
 
     def apply(self, event: WatchEvent) -> None:
@@ -68,7 +73,11 @@ class View:
         elif event.part:
             self._take_part(event, event.part)
         elif event.call:
-            self.calls[event.call.call_id] = event.call
+            self._take_call(event.call)
+        elif event.choice:
+            self._take_choice(event.choice)
+        elif event.view:
+            self._take_shown(event.view)
         else:
             self._take_chunk(event)
         self.seq = event.seq
@@ -113,7 +122,9 @@ class View:
         if snapshot.live:
             step = snapshot.live
             self.live = LiveStep(step.turn, step.step, step.attempt, TurnBuffer(snapshot.chunks))
-        self.calls = {call.call_id: call for call in snapshot.calls if call.started or call.result}
+        self.calls = {call.call_id: call for call in snapshot.calls if call.started or call.result or call.due}
+        self.choices = {choice.id: choice for choice in snapshot.choices}
+        self.shown = {view.view_type: view for view in snapshot.views}
 
     def _take_message(self, message: Message) -> None:
         for position, known in enumerate(self.messages):
@@ -141,8 +152,27 @@ class View:
         self.messages[position] = message.with_(parts=(*message.parts[:start], part, *message.parts[start + 1 :]))
         if isinstance(part, ToolResultPart):
             self.calls.pop(part.call_id, None)
+            self._drop_choices(part.call_id)
         elif self.live and (message.turn, part.step) >= (self.live.turn, self.live.step):
             self.live = None
+
+    def _take_call(self, call: OpenCall) -> None:
+        self.calls[call.call_id] = call
+        if call.result:
+            self._drop_choices(call.call_id)
+
+    def _drop_choices(self, call_id: str) -> None:
+        self.choices = {name: choice for name, choice in self.choices.items() if choice.call_id != call_id}
+
+    def _take_choice(self, choice: Choice) -> None:
+        self.choices.pop(choice.id, None)
+        if not choice.answered:
+            self.choices[choice.id] = choice
+
+    def _take_shown(self, view: Shown) -> None:
+        self.shown.pop(view.view_type, None)
+        if not view.is_empty:
+            self.shown[view.view_type] = view
 
     def _take_chunk(self, change: Change) -> None:
         live = self.live

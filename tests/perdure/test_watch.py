@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.batch import AppendMessage
+from perdure.batch import AppendMessage, SetDue
 from perdure.errors import ViewOutdated
 from perdure.messages import Message, Part, ReasoningPart, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Change, Path, Snapshot, Store, ThreadRecord
+from perdure.ports import Change, Choice, Path, Snapshot, Store, ThreadRecord
 from perdure.turn_buffer import Chunk
 from perdure.watch import View, answer_text
 from stores.memory import MemoryStore
@@ -37,7 +37,7 @@ async def joined(store: Store) -> View:
 def state(view: View) -> object:
     """All that a view shows."""
     live = view.live and (view.live.turn, view.live.step, view.live.attempt, view.live.parts)
-    return view.messages, live, view.calls, view.seq
+    return view.messages, live, view.calls, list(view.choices.values()), list(view.shown.values()), view.seq
 
 
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(lambda text: bool(text.strip()))
@@ -54,11 +54,16 @@ chunks = st.lists(st.builds(chunk, st.integers(0, 3), words, st.booleans(), st.b
 
 async def act(data: st.DataObject, talk: Talk) -> None:
     """One action that is possible now."""
+    if data.draw(st.integers(0, 5)) == 0:
+        await talk.store.put_view(
+            THREAD, data.draw(st.sampled_from("ab")), data.draw(st.sampled_from(["{}", "1", "2"]))
+        )
+        return
     if not talk.running:
         await talk.say(data.draw(words))
         return
     if talk.calls:
-        action = data.draw(st.sampled_from(["start", "stage", "settle", "stop"]))
+        action = data.draw(st.sampled_from(["start", "stage", "settle", "stop", "due", "ask", "ask", "answer"]))
         call_id = data.draw(st.sampled_from(talk.calls))
         match action:
             case "start":
@@ -67,6 +72,12 @@ async def act(data: st.DataObject, talk: Talk) -> None:
                 await talk.store.stage_result(THREAD, ToolResultPart(call_id=call_id, content="early"))
             case "settle":
                 await talk.settle_calls()
+            case "due":
+                await talk.sync(SetDue(call_id=call_id, due=data.draw(st.floats(1, 9))))
+            case "ask":
+                await ask(data, talk.store, call_id)
+            case "answer":
+                await talk.store.remove_choice(THREAD, data.draw(st.sampled_from("pq")))
             case _:
                 await talk.stop()
         return
@@ -82,6 +93,13 @@ async def act(data: st.DataObject, talk: Talk) -> None:
             await talk.commit((TextPart(text="let me look"), *(ToolCallPart(call_id=n, tool="look") for n in names)))
         case _:
             await talk.stop()
+
+
+async def ask(data: st.DataObject, store: Store, call_id: str) -> None:
+    """The call asks somebody something, unless it has its result already."""
+    choice = Choice(id=data.draw(st.sampled_from("pq")), call_id=call_id, prompt=data.draw(words))
+    if (await store.get_call(THREAD, call_id)).result is None:
+        await store.put_choice(THREAD, choice)
 
 
 @settings(max_examples=60, deadline=None)
