@@ -17,9 +17,16 @@ from perdure import ids
 from perdure.agent import Agent
 from perdure.messages import Outcome, Part, ProviderData, ReasoningPart, TextPart, ToolCallPart
 from perdure.view import Call, ModelText, Reasoning, Request, Response, Result, UserFile, UserText
+from perdure.view_files import file_note
 
 CALL_ID = "call_id"
 """Where a provider's own id of a call is kept, among the details that are extra data to us."""
+
+IMAGE_BYTES = 3_900_000
+"""A larger image in a result is not sent: the tightest limit of a provider is 5 MB for one image in base64."""
+
+CANNOT_READ = "this model cannot read it"
+MISSING = "its content is missing"
 
 _outcomes: dict[Outcome, Any] = {
     "ok": "success",
@@ -44,23 +51,30 @@ def request_parameters(agent: Agent) -> ModelRequestParameters:
 
 
 def accepted_files(view: tuple[Request | Response, ...], model: Model[Any]) -> tuple[str, ...]:
-    """Blobs of the files that the model can read."""
-    return tuple(
-        item.blob
-        for message in view
-        if isinstance(message, Request)
-        for item in message.items
-        if isinstance(item, UserFile) and _accepts(model, item.media_type)
-    )
+    """Blobs of the files that the model can read, those in results included."""
+    blobs: list[str] = []
+    for message in view:
+        for item in message.items if isinstance(message, Request) else ():
+            if isinstance(item, UserFile) and _accepts(model, item.media_type):
+                blobs.append(item.blob)
+            elif isinstance(item, Result):
+                blobs.extend(file.blob for file in item.files if _accepts_from_tool(model, file))
+    return tuple(blobs)
 
 
 def to_messages(
     view: tuple[Request | Response, ...], model: Model[Any], blobs: Mapping[str, bytes]
 ) -> list[wire.ModelMessage]:
-    """The view as pydantic-ai messages. A file without bytes in `blobs` becomes a note."""
+    """The view as pydantic-ai messages.
+
+    Args:
+        view: what the model is to read.
+        model: whoever it is.
+        blobs: contents of `accepted_files`. A file without one becomes a note, as one does that the model cannot read.
+    """
     id_length = model.profile.get("tool_call_id_length")
     return [
-        wire.ModelRequest(parts=[_request_part(item, id_length, blobs) for item in message.items])
+        wire.ModelRequest(parts=[_request_part(item, id_length, blobs, model) for item in message.items])
         if isinstance(message, Request)
         else wire.ModelResponse(
             parts=[part for item in message.items if (part := _response_part(item, id_length, model)) is not None],
@@ -124,24 +138,39 @@ def provider_data(
 
 
 def _request_part(
-    item: Result | UserText | UserFile, id_length: int | None, blobs: Mapping[str, bytes]
+    item: Result | UserText | UserFile, id_length: int | None, blobs: Mapping[str, bytes], model: Model[Any]
 ) -> wire.ModelRequestPart:
     match item:
         case UserText():
             return wire.UserPromptPart(content=item.text)
-        case UserFile() if item.blob in blobs:
+        case UserFile() if item.blob in blobs and _accepts(model, item.media_type):
             return wire.UserPromptPart(content=[wire.BinaryContent(blobs[item.blob], media_type=item.media_type)])
         case UserFile():
-            name = f"{item.name}, " if item.name else ""
-            note = f"[file: {name}{item.media_type}, {item.size_bytes} bytes; this model cannot read it]"
-            return wire.UserPromptPart(content=note)
+            why = MISSING if _accepts(model, item.media_type) else CANNOT_READ
+            return wire.UserPromptPart(content=file_note(item.media_type, item.size_bytes, why, item.name))
         case Result():
             return wire.ToolReturnPart(
                 tool_name=item.tool,
-                content=item.text,
+                content=_result_content(item, blobs, model),
                 tool_call_id=_call_id(item.call_id, id_length),
                 outcome=_outcomes[item.outcome],
             )
+
+
+def _result_content(item: Result, blobs: Mapping[str, bytes], model: Model[Any]) -> str | list[Any]:
+    """The text, with notes on the files that are not shown, and then the images; only the text if there are none."""
+    text = item.text
+    images: list[wire.BinaryContent] = []
+    for file in item.files:
+        wanted = _accepts_from_tool(model, file)
+        data = blobs.get(file.blob) if wanted else None
+        media_type = None if data is None else _image_type(data)
+        if data is not None and media_type is not None:
+            images.append(wire.BinaryContent(data, media_type=media_type))
+        else:
+            why = MISSING if wanted and data is None else CANNOT_READ
+            text += f"\n\n{file_note(file.media_type, file.size_bytes, why)}"
+    return [text, *images] if images else text
 
 
 def _response_part(
@@ -203,3 +232,30 @@ def _accepts(model: Model[Any], media_type: str) -> bool:
             return profile.get("supports_video_input", True)
         case _:
             return profile.get("supports_document_input", True)
+
+
+def _accepts_from_tool(model: Model[Any], file: UserFile) -> bool:
+    """Whether a file in a result may be sent. Images alone: nobody has chosen the others for this model.
+
+    A provider refuses a request for one file that it does not take, and with it every later request of the thread.
+    """
+    is_image = file.media_type.startswith("image/") or not file.media_type
+    return is_image and file.size_bytes <= IMAGE_BYTES and model.profile.get("supports_image_input", True)
+
+
+def _image_type(data: bytes) -> str | None:
+    """The media type by the first bytes, None for what is none of the kinds that every provider takes.
+
+    Not as the tool's server declares it: providers compare the two and refuse the request if they differ.
+    """
+    if len(data) > IMAGE_BYTES:
+        return None
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return None

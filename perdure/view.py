@@ -17,10 +17,11 @@ import re
 from dataclasses import dataclass, field
 from typing import cast
 
-from perdure.codec import clip, dumps, loads_object
+from perdure.codec import MAX_LEVELS, clip, dumps, is_json, loads_object
 from perdure.messages import (
     EventPart,
     FilePart,
+    FileRef,
     Message,
     Outcome,
     Part,
@@ -31,16 +32,15 @@ from perdure.messages import (
     ToolResultPart,
 )
 from perdure.ports import Path
+from perdure.view_files import FILE_BYTES, LEFT_OUT, Place, dropped_files, file_note
 
 EVENT_TOOL = "receive_event__injected"
-FILE_BYTES = 12 * 1024 * 1024
-"""Files of one request, before base64 makes them a third larger: the tightest common limit of a request is 20 MB."""
-
 EVENT_CHARS = 32 * 1024
 ARGUMENT_CHARS = 500
 SUMMARY_HEADING = "Summary of the conversation so far:"
 OPENING = "(The conversation opens here.)"
 NO_WORDS = "(empty message)"
+ONLY_FILES = "(no text, only files)"
 UNANSWERED = "Interrupted: the call was stopped before its result was known. It may or may not have taken effect."
 BLANK_RESULT: dict[Outcome, str] = {
     "ok": "(no output)",
@@ -64,7 +64,7 @@ class UserText:
 
 @dataclass(frozen=True, slots=True)
 class UserFile:
-    """A file of the user's side; its bytes are in the blob."""
+    """A file of the user's side, alone or in a result; its bytes are in the blob."""
 
     blob: str
     media_type: str
@@ -74,12 +74,13 @@ class UserFile:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to a call of the response before it."""
+    """The answer to a call of the response before it; files follow the text."""
 
     call_id: str
     tool: str
     text: str
     outcome: Outcome = "ok"
+    files: tuple[UserFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,33 +141,6 @@ def view(path: Path, file_bytes: int = FILE_BYTES) -> tuple[Request | Response, 
     return builder.finish()
 
 
-def dropped_files(path: Path, limit: int) -> frozenset[tuple[str, int]]:
-    """The (message id, part position) of files that give way to a note, the oldest first.
-
-    When the limit is crossed files go until half of it is free, so that the start of the request changes rarely and
-    not with every new file. A file that is larger than the limit by itself goes at once.
-    """
-    shown: list[tuple[tuple[str, int], int]] = []
-    dropped: set[tuple[str, int]] = set()
-    total = 0
-    for message in path.messages:
-        for position, part in enumerate(message.parts):
-            if not isinstance(part, FilePart):
-                continue
-            place = (message.id, position)
-            if part.size_bytes > limit:
-                dropped.add(place)
-                continue
-            shown.append((place, part.size_bytes))
-            total += part.size_bytes
-            if total > limit:
-                while len(shown) > 1 and total > limit // 2:
-                    oldest, size = shown.pop(0)
-                    dropped.add(oldest)
-                    total -= size
-    return frozenset(dropped)
-
-
 def clean(text: str) -> str:
     """The text as valid Unicode: halves of a pair that belong together are joined, lone ones are replaced."""
     try:
@@ -185,13 +159,15 @@ class _OpenCall:
     part: ToolCallPart | None
     valid: bool
     result: ToolResultPart | None = None
+    files: tuple[FileRef, ...] = ()
+    dropped: tuple[FileRef, ...] = ()
 
 
 @dataclass(slots=True)
 class _Builder:
     """Takes parts in path order. At most one response is open; its results collect beside it until it is closed."""
 
-    dropped: frozenset[tuple[str, int]]
+    dropped: frozenset[Place]
     built: list[Request | Response] = field(default_factory=list["Request | Response"])
     request: list[Result | UserText | UserFile] = field(default_factory=list["Result | UserText | UserFile"])
     response: list[ModelText | Reasoning | Call] = field(default_factory=list["ModelText | Reasoning | Call"])
@@ -205,10 +181,13 @@ class _Builder:
         """Take the next part of the path."""
         match part:
             case ToolResultPart():
-                self._answer(part)
+                self._answer(message, position, part)
             case EventPart():
                 self._event(message, position, part)
             case _ if message.role == "assistant":
+                self._respond(message, position, part)
+            case ToolCallPart() if message.role == "event":
+                # The beginning of a child thread: the call that made it, which its parent's path does not show it.
                 self._respond(message, position, part)
             case TextPart():
                 self.say(_resolved(part.text, part.blob))
@@ -256,7 +235,8 @@ class _Builder:
             case ToolCallPart():
                 self._call(message, position, part)
             case FilePart():
-                self.response.append(ModelText(_file_note(part, "made by the model")))
+                note = file_note(part.media_type, part.size_bytes, "made by the model", part.name)
+                self.response.append(ModelText(note))
             case _:
                 pass
 
@@ -267,7 +247,7 @@ class _Builder:
         self.response.append(call)
         self.calls.append(_OpenCall(part.call_id, call, part, valid))
 
-    def _answer(self, part: ToolResultPart) -> None:
+    def _answer(self, message: Message, position: int, part: ToolResultPart) -> None:
         """Give the result to the first call it fits. One that fits none is an orphan or a repetition: it is left out.
 
         Only the response before it is looked at, and only until something else follows. A result that comes later
@@ -276,15 +256,16 @@ class _Builder:
         for call in self.calls:
             if call.result is None and call.stored_id == part.call_id:
                 call.result = part
+                gone = {index for index in range(len(part.files)) if (message.id, position, index) in self.dropped}
+                call.files = tuple(file for index, file in enumerate(part.files) if index not in gone)
+                call.dropped = tuple(file for index, file in enumerate(part.files) if index in gone)
                 self.answering = True
                 return
 
     def _event(self, message: Message, position: int, part: EventPart) -> None:
         self._close()
         call_id = self._wire_id("", f"event\x1f{message.id}\x1f{position}")
-        call = Call(
-            call_id, EVENT_TOOL, dumps(_clean_value({"call_id": part.origin_call_id, "event_id": part.event_id}))
-        )
+        call = Call(call_id, EVENT_TOOL, dumps(_clean_value(_origin(part))))
         self.response.append(call)
         content = _resolved(part.content, part.blob)
         if len(content) > EVENT_CHARS:
@@ -295,8 +276,8 @@ class _Builder:
         self._close()
 
     def _file(self, message: Message, position: int, part: FilePart) -> None:
-        if (message.id, position) in self.dropped:
-            self.say(_file_note(part, "left out to keep the request within its size limit"))
+        if (message.id, position, 0) in self.dropped:
+            self.say(file_note(part.media_type, part.size_bytes, LEFT_OUT, part.name))
             return
         self._close()
         name = None if part.name is None else clean(part.name)
@@ -350,6 +331,23 @@ def _arguments(text: str) -> tuple[str, bool]:
     return text, True
 
 
+def _origin(part: EventPart) -> dict[str, object]:
+    """The arguments of an event's call: the call that it goes back to, as far as it was stored with the event."""
+    if part.origin_tool is None:
+        return {"call_id": part.origin_call_id, "event_id": part.event_id}
+    arguments: object
+    try:
+        arguments = loads_object(part.origin_arguments or "{}")
+    except ValueError:
+        arguments = {}
+    return {
+        "original_tool_name": part.origin_tool,
+        "original_tool_call_id": part.origin_call_id,
+        # They stand one level deeper here, and must still be arguments that can be read.
+        "original_args": arguments if is_json(arguments, MAX_LEVELS - 1) else {},
+    }
+
+
 def _clean_value(value: object) -> object:
     match value:
         case str():
@@ -365,8 +363,9 @@ def _clean_value(value: object) -> object:
 def _answered(call: _OpenCall) -> Result:
     part, result = call.part, call.result
     if result is not None:
-        text = clean(result.content) if result.content.strip() else BLANK_RESULT[result.outcome]
         outcome = result.outcome
+        blank = ONLY_FILES if result.files and outcome == "ok" else BLANK_RESULT[outcome]
+        text = clean(result.content) if result.content.strip() else blank
         if result.blob is not None:
             text += f"\n\n[Cut off here; the whole result has {result.size_bytes} bytes.]"
     elif part is not None and part.error is not None and part.error.strip():
@@ -375,15 +374,13 @@ def _answered(call: _OpenCall) -> Result:
         text, outcome = UNANSWERED, "interrupted"
     if part is not None and not call.valid:
         text += f"\n\n[The arguments as they came, which are not a JSON object: {clip(part.arguments, ARGUMENT_CHARS)}]"
-    return Result(call.call.call_id, call.call.tool, text, outcome)
+    for file in call.dropped:
+        text += f"\n\n{file_note(file.media_type, file.size_bytes, LEFT_OUT)}"
+    files = tuple(UserFile(file.blob, file.media_type, file.size_bytes) for file in call.files)
+    return Result(call.call.call_id, call.call.tool, text, outcome, files)
 
 
 def _resolved(text: str, blob: str | None) -> str:
     if blob is not None and not text:
         raise ValueError(f"bug: the text in blob {blob} was not loaded before the view was built")
     return text
-
-
-def _file_note(part: FilePart, why: str) -> str:
-    name = f"{clip(part.name, 100)}, " if part.name else ""
-    return f"[file: {name}{part.media_type}, {part.size_bytes} bytes; {why}]"

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure.codec import MAX_LEVELS, loads_object
 from perdure.messages import (
     EventPart,
     FilePart,
+    FileRef,
     Message,
     Part,
     ReasoningPart,
@@ -22,6 +24,7 @@ from perdure.view import (
     EVENT_CHARS,
     EVENT_TOOL,
     NO_WORDS,
+    ONLY_FILES,
     OPENING,
     UNANSWERED,
     Call,
@@ -35,7 +38,8 @@ from perdure.view import (
     clean,
     view,
 )
-from tests.perdure.view_rules import items, violations
+from perdure.view_files import LEFT_OUT
+from tests.perdure.view_rules import items, shown_files, violations
 
 
 def path(*messages: tuple[Role, list[Part]], summary: str | None = None) -> Path:
@@ -87,6 +91,7 @@ C, R = Call("c", "a", "{}"), Result("c", "a", "r")
         ("V7", (Response((Reasoning("hm", "s"),)),)),
         ("V7", (Response((Reasoning("changed", "s"), ModelText("x"))),)),
         ("V8", (Request((UserText("\ud800"),)),)),
+        ("V8", (Response((C,)), Request((Result("c", "a", "r", files=(UserFile("b", "\ud800"),)),)))),
         ("V8", (Response((Call("c", "a", '{"x":"\\ud800"}'),)), Request((R,)))),
     ],
 )
@@ -119,6 +124,15 @@ arguments = st.one_of(
     texts,
 )
 steps = st.integers(0, 2)
+files = st.lists(
+    st.builds(
+        FileRef,
+        media_type=st.sampled_from(["image/png", "image/jpeg", "application/pdf", "", "odd"]),
+        blob=st.sampled_from(["b", "f"]),
+        size_bytes=st.integers(0, 15),
+    ),
+    max_size=3,
+).map(tuple)
 parts: st.SearchStrategy[Part] = st.one_of(
     st.builds(TextPart, text=texts, step=steps),
     st.builds(ReasoningPart, text=texts, signature=st.none() | st.sampled_from(["s1", "\ud800"]), step=steps),
@@ -129,9 +143,17 @@ parts: st.SearchStrategy[Part] = st.one_of(
         content=texts,
         outcome=st.sampled_from(["ok", "error", "denied", "interrupted", "cancelled", "expired"]),
         blob=st.none() | st.just("b"),
+        files=files,
         step=steps,
     ),
-    st.builds(EventPart, event_id=st.sampled_from(["e1", "e2"]), origin_call_id=call_ids, content=texts),
+    st.builds(
+        EventPart,
+        event_id=st.sampled_from(["e1", "e2"]),
+        origin_call_id=call_ids,
+        content=texts,
+        origin_tool=st.none() | texts,
+        origin_arguments=st.none() | arguments,
+    ),
     st.builds(FilePart, media_type=st.just("image/png"), blob=st.just("b"), size_bytes=st.integers(0, 9), name=texts),
 )
 messages: st.SearchStrategy[tuple[Role, list[Part]]] = st.tuples(
@@ -152,6 +174,7 @@ def test_any_parts_give_a_valid_view(given_messages: list[tuple[Role, list[Part]
     conversation = path(*given_messages, summary=summary)
     seen = view(conversation, file_bytes=20)
     assert violations(seen, thoughts_of(conversation)) == []
+    assert sum(file.size_bytes for file in shown_files(seen)) <= 20
     assert not seen or isinstance(seen[0], Request)
     assert view(conversation, file_bytes=20) == seen
 
@@ -392,6 +415,164 @@ def test_events_are_a_call_and_its_result() -> None:
     assert isinstance(made, Call)
     assert (made.tool, made.arguments) == (EVENT_TOOL, '{"call_id":"c1","event_id":"e1"}')
     assert seen[3] == Request((Result(made.call_id, EVENT_TOOL, "it rains"),))
+
+
+def origin_of(event: EventPart) -> object:
+    """The arguments of the call that an event is shown as."""
+    seen = view(path(user("go"), ("event", [event])))
+    assert violations(seen) == []
+    (made,) = seen[1].items
+    assert isinstance(made, Call)
+    return loads_object(made.arguments)
+
+
+def test_an_event_names_the_call_that_it_goes_back_to() -> None:
+    """Its tool, id and arguments, as they were stored with the event; what is no object is an empty one."""
+    event = EventPart(
+        event_id="e1", origin_call_id="c1", origin_tool="watch", origin_arguments='{"city":"Paris","n":1}'
+    )
+    named = {"original_tool_name": "watch", "original_tool_call_id": "c1"}
+    assert origin_of(event) == {**named, "original_args": {"city": "Paris", "n": 1}}
+    deep = '{"a":' * MAX_LEVELS + "1" + "}" * MAX_LEVELS
+    for odd in (None, "", "[]", '{"a":', '{"a":NaN}', deep):
+        assert origin_of(event.with_(origin_arguments=odd)) == {**named, "original_args": {}}
+    fits = deep[5:-1]
+    assert origin_of(event.with_(origin_arguments=fits)) == {**named, "original_args": loads_object(fits)}
+
+
+def test_events_of_rows_without_an_origin_read_as_ever() -> None:
+    """What was shown before origins were stored stays byte for byte, so that no prompt cache is lost."""
+    seen = view(path(user("go"), ("event", [EventPart(event_id="e1", origin_call_id="c1")])))
+    (made,) = seen[1].items
+    assert isinstance(made, Call)
+    assert made.arguments == '{"call_id":"c1","event_id":"e1"}'
+
+
+SEED = call("s1", "spawn_thread", '{"instructions":"count","child_of":["r"]}')
+
+
+def test_a_child_begins_with_the_call_that_made_it_and_its_result() -> None:
+    """Behind the inherited beginning of the parent's turn: a response with the call, its result, then the event."""
+    event = EventPart(event_id="e1", origin_call_id="c0", content="it rains", origin_tool="watch")
+    seen = view(
+        path(
+            user("go"),
+            ("assistant", [ReasoningPart(text="hm", signature="s"), TextPart(text="I will ask")]),
+            ("event", [SEED, result("s1", "You are thread c1."), event]),
+        )
+    )
+    assert violations(seen) == []
+    made = seen[4].items[0]
+    assert isinstance(made, Call)
+    assert seen[1:] == (
+        Response((Reasoning("hm", "s"), ModelText("I will ask"))),
+        Response((Call("s1", "spawn_thread", SEED.arguments),)),
+        Request((Result("s1", "spawn_thread", "You are thread c1."),)),
+        Response((made,)),
+        Request((Result(made.call_id, EVENT_TOOL, "it rains"),)),
+    )
+
+
+EVENT = EventPart(event_id="e1", origin_call_id="c0", content="it rains")
+
+
+@pytest.mark.parametrize(
+    ("parts", "shown"),
+    [
+        ([SEED], [("spawn_thread", UNANSWERED)]),
+        ([result("s1", "stray")], []),
+        ([SEED, EVENT], [("spawn_thread", UNANSWERED), (EVENT_TOOL, "it rains")]),
+        ([SEED, result("s1", "1"), result("s1", "2")], [("spawn_thread", "1")]),
+        ([SEED, SEED, result("s1", "1"), result("s1", "2")], [("spawn_thread", "1"), ("spawn_thread", "2")]),
+        ([EVENT, SEED, result("s1", "1")], [(EVENT_TOOL, "it rains"), ("spawn_thread", "1")]),
+        ([EVENT, EVENT, result("s1", "1")], [(EVENT_TOOL, "it rains"), (EVENT_TOOL, "it rains")]),
+        ([SEED, result("zz", "1")], [("spawn_thread", UNANSWERED)]),
+        ([ReasoningPart(text="hm"), SEED, result("s1", "1")], [("spawn_thread", "1")]),
+    ],
+    ids=[
+        "no result",
+        "no call",
+        "no result, event",
+        "two results",
+        "twice",
+        "event first",
+        "events",
+        "foreign",
+        "thought",
+    ],
+)
+def test_a_broken_beginning_of_a_child_is_repaired(parts: list[Part], shown: list[tuple[str, str]]) -> None:
+    """Whatever is missing, doubled or out of order, each call has one result, and the words after it are heard."""
+    seen = view(path(user("go"), ("event", parts), user("and now?")))
+    assert violations(seen) == []
+    assert [(item.tool, item.text) for item in items(seen) if isinstance(item, Result)] == shown
+    assert items(seen)[-1] == UserText("and now?")
+
+
+def test_a_child_and_its_parent_read_the_same_up_to_where_they_part() -> None:
+    """What the child inherited is the beginning of what its parent goes on with, so one prompt cache serves both."""
+    before: list[tuple[Role, list[Part]]] = [user("go")]
+    spoken: list[Part] = [TextPart(text="I will ask")]
+    parent = items(view(path(*before, ("assistant", [*spoken, call("s1", "spawn_thread"), result("s1", "started")]))))
+    child = items(view(path(*before, ("assistant", spoken), ("event", [SEED, result("s1", "You are thread c1.")]))))
+    assert parent[:2] == child[:2] == [UserText("go"), ModelText("I will ask")]
+
+
+def image(blob: str, size_bytes: int = 40) -> FileRef:
+    """An image in a result."""
+    return FileRef(media_type="image/png", blob=blob, size_bytes=size_bytes)
+
+
+def test_files_of_a_result_follow_its_text() -> None:
+    """In their order, with their type and size; a result of files alone says so."""
+    shot = ToolResultPart(call_id="c1", content="a cat", files=(image("f1"), image("f2")))
+    seen = view(path(user("go"), ("assistant", [call("c1"), shot])))
+    shown = (UserFile("f1", "image/png", 40), UserFile("f2", "image/png", 40))
+    assert seen[2] == Request((Result("c1", "a", "a cat", "ok", shown),))
+    silent = view(path(user("go"), ("assistant", [call("c1"), shot.with_(content=" ")])))
+    assert silent[2] == Request((Result("c1", "a", ONLY_FILES, "ok", shown),))
+
+
+def test_b54_files_of_results_give_way_with_those_of_the_user() -> None:
+    """B54: one limit for both, the oldest go first, each leaves a note where it was and the text stays."""
+    rows: list[tuple[Role, list[Part]]] = [
+        user("go"),
+        ("user", [FilePart(media_type="image/png", blob="u", size_bytes=40)]),
+    ]
+    for n in range(3):
+        shot = ToolResultPart(call_id=f"c{n}", content=f"shot {n}", files=(image(f"f{n}"),))
+        rows.append(("assistant", [call(f"c{n}"), shot]))
+    seen = view(path(*rows), file_bytes=100)
+    assert [file.blob for file in shown_files(seen)] == ["f1", "f2"]
+    note = f"[file: image/png, 40 bytes; {LEFT_OUT}]"
+    assert [item.text for item in items(seen) if isinstance(item, UserText)] == ["go", note]
+    assert [item.text for item in items(seen) if isinstance(item, Result)] == [
+        f"shot 0\n\n{note}",
+        "shot 1",
+        "shot 2",
+    ]
+
+
+def test_b54_a_file_too_large_by_itself_takes_no_other_along() -> None:
+    """B54: of one result the others stay, and the note says which one went."""
+    mixed = ToolResultPart(call_id="c1", content="two", files=(image("huge", 101), image("small", 60)))
+    seen = view(path(user("go"), ("assistant", [call("c1"), mixed])), file_bytes=100)
+    assert [file.blob for file in shown_files(seen)] == ["small"]
+    answer = seen[2].items[0]
+    assert isinstance(answer, Result)
+    assert answer.text == f"two\n\n[file: image/png, 101 bytes; {LEFT_OUT}]"
+
+
+def test_b54_files_stay_where_they_are_until_the_limit_is_crossed_again() -> None:
+    """B39, B54: the beginning changes when files give way, and then not with every new one."""
+    rows: list[tuple[Role, list[Part]]] = [user("go")]
+    requests: list[list[object]] = []
+    for number in range(12):
+        shot = ToolResultPart(call_id=f"c{number}", content="shot", files=(image(f"f{number}", 10),))
+        rows.append(("assistant", [call(f"c{number}"), shot]))
+        requests.append(items(view(path(*rows), file_bytes=60)))
+    changed = [later[: len(earlier)] != earlier for earlier, later in pairwise(requests)]
+    assert changed == [number in (5, 9) for number in range(11)]
 
 
 def test_large_events_and_results_say_how_large_they_are() -> None:

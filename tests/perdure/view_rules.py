@@ -27,6 +27,17 @@ def items(view: View) -> list[object]:
     return [item for message in view for item in message.items]
 
 
+def shown_files(view: View) -> list[UserFile]:
+    """Every file that goes along, of the user's side and in results, in order."""
+    files: list[UserFile] = []
+    for item in items(view):
+        if isinstance(item, UserFile):
+            files.append(item)
+        elif isinstance(item, Result):
+            files.extend(item.files)
+    return files
+
+
 def _calls(message: Request | Response | None) -> list[Call]:
     return [item for item in message.items if isinstance(item, Call)] if isinstance(message, Response) else []
 
@@ -90,7 +101,7 @@ def _encodable(view: View) -> Iterator[str]:
             case UserText() | ModelText():
                 strings = [item.text]
             case Result():
-                strings = [item.call_id, item.tool, item.text]
+                strings = [item.call_id, item.tool, item.text, *(file.media_type for file in item.files)]
             case Call():
                 strings = [item.call_id, item.tool, *_strings_of(item.arguments)]
             case Reasoning():
