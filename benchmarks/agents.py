@@ -1,7 +1,7 @@
 """The agents that the benchmarks' workers serve. Their models answer by script, so what is measured is the runtime.
 
-`endless` and `crash` do what the words of the user say. The tools of `crash` note each run in the folder that `RUNS`
-names, so that a second run after a crash shows up.
+`endless`, `crash` and `idle` do what the words of the user say. The tools of `crash` note each run in the folder that
+`RUNS` names, so that a second run after a crash shows up.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from benchmarks.memory import bytes_in_use
 from perdure.agent import Agent
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel
 
@@ -18,6 +19,9 @@ RUNS: Final = "BENCHMARK_RUNS"
 QUESTION: Final = "q" * 100
 ANSWER: Final = "a" * 200
 RESULT: Final = "r" * 100
+
+WEIGH: Final = "weigh"
+"""Asked this, `idle` answers with the bytes that its worker uses."""
 
 PHASE_S: Final = 2.0
 """How long a slow answer of `crash` streams and its slow tool runs."""
@@ -63,10 +67,15 @@ def _crash(asked: Asked) -> Reply | str:
             return ANSWER
 
 
+def _idle(asked: Asked) -> str:
+    return str(bytes_in_use()) if asked.user_text == WEIGH else ANSWER
+
+
 chat: Final = _agent("chat", lambda asked: ANSWER)
 tools: Final = _agent("tools", _two_calls)
 endless: Final = _agent("endless", _endless)
 crash: Final = _agent("crash", _crash)
+idle: Final = _agent("idle", _idle)
 
 
 @tools.tool
