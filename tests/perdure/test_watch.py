@@ -197,6 +197,23 @@ async def test_the_end_of_a_turn_is_told_after_its_parts() -> None:
     assert all(running for running, _ in seen[:-1])
 
 
+async def test_a_question_ends_with_the_result_of_its_call() -> None:
+    """Nobody is told of its end by itself: a reader takes it away when the result is staged, or is there as a part."""
+    talk = await new_talk()
+    await talk.say("hi")
+    await talk.commit(tuple(ToolCallPart(call_id=name, tool="look") for name in "abc"))
+    for name in "abc":
+        await talk.store.put_choice(THREAD, Choice(id=f"of {name}", call_id=name))
+    view = await joined(talk.store)
+    assert list(view.choices) == ["of a", "of b", "of c"]
+    await talk.store.stage_result(THREAD, ToolResultPart(call_id="b", content="early"))
+    await read(talk.store, view)
+    assert list(view.choices) == ["of a", "of c"] == list((await joined(talk.store)).choices)
+    await talk.settle_calls()
+    await read(talk.store, view)
+    assert view.choices == {}
+
+
 async def test_a_change_that_is_told_twice_changes_nothing() -> None:
     """Readers may be told a change again: at least once is enough."""
     talk = await new_talk()
