@@ -13,9 +13,7 @@ from typing import Any, cast
 
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
-from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers import Provider, infer_provider_class
-from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 
 from perdure.errors import ConfigurationError
@@ -77,6 +75,10 @@ def _openai_compatible(model: str, base_url: str | None, key: str | None) -> Mod
     base_url = base_url or os.environ.get("OPENAI_BASE_URL")
     if not base_url or base_url.startswith(_OPENAI_HOST):
         return None
+    # Not at the top: OpenAI's client takes half a second to import, and most agents' models do without it.
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     # Servers at home want no key, and the client insists on one.
     provider = OpenAIProvider(base_url=base_url, api_key=key or os.environ.get("OPENAI_API_KEY") or "none")
     chosen = OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel

@@ -1,6 +1,8 @@
 """Models by name."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from anthropic import AsyncAnthropic
@@ -101,6 +103,13 @@ def test_a_key_variable_serves_every_provider(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(model, AnthropicModel)
     assert isinstance(model.client, AsyncAnthropic)
     assert model.client.api_key == "secret"
+
+
+def test_a_client_is_imported_when_a_model_needs_it() -> None:
+    """A worker whose agents do not ask OpenAI does not wait for OpenAI's client at its start."""
+    code = "import sys, worker; print('openai' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
 
 
 def test_retries_of_the_provider_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
