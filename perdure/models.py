@@ -33,7 +33,7 @@ def resolve(model: str | Model[Any], settings: Mapping[str, Any] | None = None) 
 
     Raises:
         ConfigurationError: for an unknown provider, a missing package or a missing key, in one line that says what
-            to do.
+            to do. A key that is set to nothing is a missing one.
     """
     if isinstance(model, Model):
         return model
@@ -43,7 +43,7 @@ def resolve(model: str | Model[Any], settings: Mapping[str, Any] | None = None) 
         return _openai_compatible(model, settings.get(BASE_URL), key) or _by_name(model, key)
     except ImportError as error:
         raise ConfigurationError(f"Model {model!r} cannot be used: {_line(error)}.") from error
-    except (UserError, ValueError) as error:
+    except Exception as error:  # each provider's client has errors of its own; nothing is sent yet, so it is the set-up
         raise ConfigurationError(_advice(model, error)) from error
 
 

@@ -44,6 +44,16 @@ def test_a_missing_key_is_one_line_that_names_the_variable(name: str) -> None:
     assert str(caught.value) == f"Model {name!r} needs a key: set {variable} in the worker's environment."
 
 
+@pytest.mark.parametrize("name", ["openai:gpt-5", "openai-chat:llama", "anthropic:claude-sonnet-4-5", "deepseek:chat"])
+def test_an_empty_key_is_a_missing_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that is set to nothing, as by `export KEY=$UNSET`, gets the same line."""
+    variable = f"{re.split('[:-]', name)[0].upper()}_API_KEY"
+    monkeypatch.setenv(variable, "")
+    with pytest.raises(ConfigurationError) as caught:
+        check(name)
+    assert str(caught.value) == f"Model {name!r} needs a key: set {variable} in the worker's environment."
+
+
 @pytest.mark.parametrize("name", ["openia:gpt-5", "gpt-5-of-nobody", ""])
 def test_an_unknown_model_is_one_line_that_says_how_to_name_one(name: str) -> None:
     """A name that no provider has gives advice in one line."""
