@@ -34,7 +34,7 @@ from perdure.history_state import (
     restored,
 )
 from perdure.inbox import is_ready
-from perdure.inputs import AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
+from perdure.inputs import AnyInput, Disposition, Event, UserMessage
 from perdure.messages import Message
 from perdure.pending_view import with_pending
 from perdure.policy import REMEMBERED_INPUTS
@@ -67,7 +67,9 @@ class HistoryManager:
         where it stopped, since steps and calls are idempotent by their keys.
         """
         manager = cls(restored(tail, limits or SubscriptionLimits()))
-        if manager.open_turn and manager.open_turn.calls:
+        if manager.state.closed:
+            manager._decide(Draft.end)
+        elif manager.open_turn and manager.open_turn.calls:
             manager._decide(Draft.commit_group_when_settled)
         return manager
 
@@ -106,16 +108,18 @@ class HistoryManager:
     def take_dispositions(self) -> dict[str, Disposition]:
         """What became of the messages and events whose sync is through, since the last time."""
         taken = self._base.dispositions
-        self._base = self._base.with_(dispositions={})
-        left = {input_id: what for input_id, what in self.state.dispositions.items() if input_id not in taken}
-        self._draft.state = self.state.with_(dispositions=left)
+
+        def left(state: HistoryState) -> HistoryState:
+            others = {input_id: what for input_id, what in state.dispositions.items() if input_id not in taken}
+            return state.with_(dispositions=others)
+
+        self._hand_out(left)
         return taken
 
     def take_interrupted_tool_calls(self) -> tuple[LiveCall, ...]:
         """Calls whose interruption was synced since the last time: tell whoever runs them, best effort."""
         taken = self._base.interrupted
-        self._base = self._base.with_(interrupted=())
-        self._draft.state = self.state.with_(interrupted=self.state.interrupted[len(taken) :])
+        self._hand_out(lambda state: state.with_(interrupted=state.interrupted[len(taken) :]))
         return taken
 
     # -- the turn ----------------------------------------------------------------------------------------------
@@ -212,14 +216,6 @@ class HistoryManager:
         self._decide_again(durable, self._journal[decisions:])
         return ()
 
-    @property
-    def unsynced_inputs(self) -> tuple[AnyInput, ...]:
-        """Inputs handled since the last sync, to be handled again if it fails for good."""
-        first = [arguments[0] for _, arguments in self._journal if arguments]
-        return tuple(
-            argument for argument in first if isinstance(argument, UserMessage | Event | ToolResult | Interrupt)
-        )
-
     def _leave_out(self, refused: tuple[Refused, ...]) -> None:
         known: dict[str, Disposition] = {
             item.input_id: "dropped" if item.missing else "conflict" if item.conflict else "duplicate"
@@ -239,6 +235,11 @@ class HistoryManager:
         for method, arguments in journal:
             self._decide(method, *arguments)
 
+    def _hand_out(self, left: Callable[[HistoryState], HistoryState]) -> None:
+        """Take what is durable out of every state that begins with it, a batch that is under way included."""
+        written, decisions = self._sent
+        self._base, self._sent, self._draft.state = left(self._base), (left(written), decisions), left(self.state)
+
     def _decide(self, method: Callable[..., Any], *arguments: Any) -> Any:
         decided = method(self._draft, *arguments)
         self._journal.append((method, arguments))
@@ -253,15 +254,13 @@ class HistoryManager:
     def take_spawns(self) -> tuple[Spawn, ...]:
         """Events that are to be handled in child threads, whose sync is through, since the last time."""
         taken = self._base.spawns
-        self._base = self._base.with_(spawns=())
-        self._draft.state = self.state.with_(spawns=self.state.spawns[len(taken) :])
+        self._hand_out(lambda state: state.with_(spawns=state.spawns[len(taken) :]))
         return taken
 
     def take_cancelled(self) -> tuple[str, ...]:
         """Calls and subscriptions that nobody waits for, whose sync is through: tell tool servers, best effort."""
         taken = self._base.cancelled
-        self._base = self._base.with_(cancelled=())
-        self._draft.state = self.state.with_(cancelled=self.state.cancelled[len(taken) :])
+        self._hand_out(lambda state: state.with_(cancelled=state.cancelled[len(taken) :]))
         return taken
 
     def close_thread(self) -> None:

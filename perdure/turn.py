@@ -65,6 +65,8 @@ def result_part(result: ToolResult, step: int) -> ToolResultPart:
         content=result.content,
         blob=result.blob,
         size_bytes=result.size_bytes or len(result.content.encode("utf-8", "surrogatepass")),
+        files=result.files,
+        display=result.display,
         step=step,
     )
 
