@@ -7,9 +7,9 @@ import argparse
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import structlog
 from temporalio.client import Client
@@ -17,10 +17,19 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.catalog import ToolCatalog
 from activities.complete import CompleteActivities
 from activities.dispatch import DispatchActivities
+from activities.mcp_client import McpClient
 from activities.path_cache import PathCache
+from activities.rap_choose import ChooseActivities
+from activities.rap_client import RapClient
+from activities.rap_notify import NotifyActivities
+from activities.spawn import SpawnActivities
 from activities.sync import SyncActivities
+from activities.thread_mail import ThreadMail
+from activities.thread_tools import ThreadTools
+from activities.toolsets import ToolsetClient
 from perdure import policy
 from perdure.agent import Agents
 from perdure.cli.ending import exit_code, leave
@@ -34,9 +43,13 @@ from perdure.connection import (
 from perdure.errors import ConfigurationError
 from perdure.loader import DEMO, load_agents
 from perdure.logs import configure_logs, temporal_runtime
+from perdure.mcp import McpToolset
 from perdure.models import check
 from perdure.ports import Store
+from perdure.rap.toolset import RapToolset
 from perdure.settings import Settings, load_settings
+from perdure.thread_calls import ThreadCalls
+from perdure.tools import Toolset
 from stores.migrate import migrate
 from stores.postgres import PostgresStore
 from workflows.thread import ThreadWorkflow
@@ -51,15 +64,14 @@ _PASSED_THROUGH: Final = ("perdure", "activities", "pydantic", "pydantic_core", 
 
 
 def create_worker(client: Client, store: Store, agents: Agents, settings: Settings) -> Worker:
-    """A worker that serves the agents; run it with `async with` or `run`. At its end models' connections are closed."""
-    sync = SyncActivities(store, agents, search_attributes=settings.search_attributes)
-    complete = CompleteActivities(store, agents, PathCache(store, settings.max_cached_workflows))
-    dispatch = DispatchActivities(store, agents)
+    """A worker that serves the agents; run it with `async with` or `run`. At its end its connections are closed."""
+    catalog = ToolCatalog(store, agents, lambda toolset: connect_toolset(toolset, store, settings))
+    complete = CompleteActivities(store, agents, catalog, PathCache(store, settings.max_cached_workflows))
     return Worker(
         client,
         task_queue=settings.task_queue,
         workflows=[ThreadWorkflow],
-        activities=[sync.load, sync.sync, complete.complete, dispatch.dispatch],
+        activities=[complete.complete, *_activities(client, store, agents, catalog, settings)],
         workflow_runner=_runner(settings),
         identity=process_identity(),
         max_cached_workflows=settings.max_cached_workflows,
@@ -68,8 +80,31 @@ def create_worker(client: Client, store: Store, agents: Agents, settings: Settin
         max_heartbeat_throttle_interval=policy.HEARTBEAT_THROTTLE,
         default_heartbeat_throttle_interval=policy.HEARTBEAT_THROTTLE,
         graceful_shutdown_timeout=policy.GRACEFUL_SHUTDOWN,
-        plugins=[SimplePlugin("perdure", run_context=lambda: _closing(complete))],
+        plugins=[SimplePlugin("perdure", run_context=lambda: _closing(complete, catalog))],
     )
+
+
+def connect_toolset(toolset: Toolset, store: Store, settings: Settings) -> ToolsetClient:
+    """The way to the server of a toolset. Raises ConfigurationError if it is of no known kind."""
+    match toolset:
+        case RapToolset():
+            return RapClient(toolset, store, settings.callback_base)
+        case McpToolset():
+            return McpClient(toolset)
+        case _:
+            raise ConfigurationError(f"The toolset {toolset.name!r} is of no kind that this worker can reach.")
+
+
+def _activities(
+    client: Client, store: Store, agents: Agents, catalog: ToolCatalog, settings: Settings
+) -> list[Callable[..., Any]]:
+    sync = SyncActivities(store, agents, catalog, search_attributes=settings.search_attributes)
+    mail = ThreadMail(store, ThreadCalls(client, settings.task_queue, policy.MAIL_PATIENCE))
+    dispatch = DispatchActivities(store, agents, catalog, ThreadTools(store, mail))
+    spawn = SpawnActivities(store, agents, catalog, mail)
+    notify = NotifyActivities(catalog.rap_clients)
+    choose = ChooseActivities(store, catalog.rap_tool)
+    return [sync.load, sync.sync, dispatch.dispatch, spawn.spawn, spawn.stop_children, notify.notify, choose.choose]
 
 
 async def serve(agents: Agents, settings: Settings, stop: asyncio.Event) -> None:
@@ -116,12 +151,13 @@ def main() -> NoReturn:
 
 
 @asynccontextmanager
-async def _closing(complete: CompleteActivities) -> AsyncGenerator[None]:
-    """Around the run of a worker: at its end no model call is left, and the connections to models may go."""
+async def _closing(complete: CompleteActivities, catalog: ToolCatalog) -> AsyncGenerator[None]:
+    """Around the run of a worker: at its end no call is left, and the connections to models and servers may go."""
     try:
         yield
     finally:
         await complete.close()
+        await catalog.close()
 
 
 def _runner(settings: Settings) -> WorkflowRunner:

@@ -16,6 +16,7 @@ from pydantic_ai.models import Model
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.catalog import Catalog, ToolCatalog
 from activities.heartbeat import heartbeating
 from activities.model_calls import judge, outline
 from activities.model_errors import failure
@@ -26,7 +27,7 @@ from activities.stream_chunks import StreamChunks
 from perdure import models
 from perdure.agent import Agent, Agents
 from perdure.contract import COMPLETE, CompleteRequest, CompleteResult
-from perdure.errors import ModelError, StepSealed
+from perdure.errors import BlobNotFound, ModelError, StepSealed
 from perdure.messages import Usage
 from perdure.policy import ErrorType
 from perdure.ports import Path, StepOutcome, Store
@@ -42,9 +43,12 @@ HAND_OVER_DELAY = timedelta(milliseconds=1)
 class CompleteActivities:
     """Asks the models of the agents that a worker serves."""
 
-    def __init__(self, store: Store, agents: Agents, paths: PathCache | None = None) -> None:
+    def __init__(
+        self, store: Store, agents: Agents, catalog: ToolCatalog | None = None, paths: PathCache | None = None
+    ) -> None:
         self._store = store
         self._agents = agents
+        self._catalog = catalog or ToolCatalog(store, agents)
         self._paths = paths or PathCache(store)
         self._models: dict[str, Model[Any]] = {}
         self._connections = AsyncExitStack()
@@ -109,11 +113,14 @@ class CompleteActivities:
     async def _stored(self, request: CompleteRequest, attempt: int, agent: Agent) -> CompleteResult | None:
         """The outcome if the step is done; else the step is open for this attempt."""
         step = await self._store.begin_step(request.thread_id, request.turn, request.step, attempt)
-        return outline(step.parts, step.outcome, agent) if step.state == "done" and step.outcome else None
+        if step.state != "done" or step.outcome is None:
+            return None
+        return outline(step.parts, step.outcome, await self._catalog.of(agent, request.thread_id))
 
     async def _ask(self, request: CompleteRequest, attempt: int, agent: Agent) -> CompleteResult:
         thread_id, turn, step = request.thread_id, request.turn, request.step
         model = await self._model(agent)
+        catalog = await self._catalog.of(agent, thread_id)
         path = await self._paths.load(thread_id)
         messages = await self._messages(thread_id, path, model)
         async with StepWriter(self._store, thread_id, turn, step, attempt) as writer:
@@ -122,21 +129,29 @@ class CompleteActivities:
                 model,
                 messages,
                 model_settings=models.model_settings(model, agent.settings),
-                model_request_parameters=request_parameters(agent),
+                model_request_parameters=request_parameters(_instructions(agent, catalog), catalog.tools.values()),
             ) as stream:
                 async for event in stream:
                     for chunk in chunks.of(event):
                         writer.add(chunk)
                 response = stream.get()
-            parts, outcome = judge(to_parts(response, thread_id, turn, step), _outcome(response), agent, path)
+            parts, outcome = judge(to_parts(response, thread_id, turn, step), _outcome(response), agent, catalog, path)
             await writer.finish(parts, outcome)
-        return outline(parts, outcome, agent)
+        return outline(parts, outcome, catalog)
 
     async def _messages(self, thread_id: str, path: Path, model: Model[Any]) -> list[ModelMessage]:
         seen = view(path)
         wanted = sorted(set(accepted_files(seen, model)))
-        loaded = await asyncio.gather(*(self._store.get_blob(thread_id, blob) for blob in wanted))
-        return to_messages(seen, model, dict(zip(wanted, loaded, strict=True)))
+        loaded = await asyncio.gather(*(self._file(thread_id, blob) for blob in wanted))
+        found = {blob: data for blob, data in zip(wanted, loaded, strict=True) if data is not None}
+        return to_messages(seen, model, found)
+
+    async def _file(self, thread_id: str, blob: str) -> bytes | None:
+        try:
+            return await self._store.get_blob(thread_id, blob)
+        except BlobNotFound:
+            # One file that is not stored must not fail every later request: the model reads a note in its place.
+            return None
 
     async def _model(self, agent: Agent) -> Model[Any]:
         """One model object for each agent, so that its connections are used again."""
@@ -147,6 +162,10 @@ class CompleteActivities:
                 await self._connections.enter_async_context(model)
             self._models[agent.name] = model
         return model
+
+
+def _instructions(agent: Agent, catalog: Catalog) -> str:
+    return "\n\n".join(text for text in (agent.instructions.strip(), catalog.instructions) if text)
 
 
 def _outcome(response: ModelResponse) -> StepOutcome:

@@ -13,7 +13,7 @@ import asyncio
 import math
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, TypeVar
@@ -21,18 +21,22 @@ from typing import Literal, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.catalog import ToolCatalog
 from activities.heartbeat import heartbeating
-from activities.sync import store_call
-from activities.tool_output import ToolOutput, error_output
+from activities.store_call import store_call
+from activities.thread_tools import ThreadTools
+from activities.tool_output import Pending, ToolFile, ToolOutput, error_output
 from activities.tool_run import run_tool
 from perdure.agent import Agent, Agents
+from perdure.builtins import CLOSE_THREAD
 from perdure.codec import clip, head
 from perdure.contract import DISPATCH, PREVIEW_CHARS, DispatchRequest, DispatchResult
 from perdure.errors import StoreError, StoreUnavailable, UsageError
 from perdure.inputs import INLINE_BYTES
-from perdure.messages import ToolResultPart
+from perdure.messages import FileRef, ToolResultPart
 from perdure.policy import ErrorType
 from perdure.ports import OpenCall, Store
+from perdure.tools import Tool
 
 OUTCOME_UNKNOWN = (
     "This call was cut off before it returned, so its outcome is unknown. It was not run again. "
@@ -67,9 +71,17 @@ class _Run:
 class DispatchActivities:
     """Runs the tools of the agents that a worker serves."""
 
-    def __init__(self, store: Store, agents: Agents) -> None:
+    def __init__(
+        self,
+        store: Store,
+        agents: Agents,
+        catalog: ToolCatalog | None = None,
+        threads: ThreadTools | None = None,
+    ) -> None:
         self._store = store
         self._agents = agents
+        self._catalog = catalog or ToolCatalog(store, agents)
+        self._threads = threads
         self._runs: dict[tuple[str, str], _Run] = {}
 
     @activity.defn(name=DISPATCH)
@@ -117,25 +129,42 @@ class DispatchActivities:
         """The same outside of an activity, for callers that drive the loop themselves."""
         # Before the start is counted: a worker that does not know the agent must not make the outcome unknown.
         agent = self._agent(request.agent)
-        if await self._is_for_client(request, agent):
+        tools = (await self._catalog.of(agent, request.thread_id)).tools
+        if await self._is_for_client(request, tools):
             return DispatchResult(outcome="pending")
         call = await self._start(request)
+        tool = tools.get(call.tool)
         if call.result is not None:
-            return _result(call.result)
-        tool = agent.tools.get(call.tool)
+            return _result(call.result, tool)
         if tool is None:
             return await self._stage(request, call, error_output(f"There is no tool {call.tool!r} any more."))
-        if call.started > 1 and not tool.retry_safe:
-            return await self._stage(request, call, error_output(OUTCOME_UNKNOWN))
-        return await self._stage(request, call, await run_tool(tool, call.arguments))
+        return await self._run_tool(request, agent, tool, call)
 
-    async def _is_for_client(self, request: DispatchRequest, agent: Agent) -> bool:
+    async def _is_for_client(self, request: DispatchRequest, tools: Mapping[str, Tool]) -> bool:
         # Before the start is counted as well: such a call is never started here.
-        client_tools = {tool.name for tool in agent.tools.values() if tool.kind == "client"}
+        client_tools = {tool.name for tool in tools.values() if tool.kind == "client"}
         if not client_tools:
             return False
         call = await store_call(self._store.get_call(request.thread_id, request.call_id))
         return call.result is None and call.tool in client_tools
+
+    async def _run_tool(self, request: DispatchRequest, agent: Agent, tool: Tool, call: OpenCall) -> DispatchResult:
+        if tool.kind == "rap":
+            # What an earlier start has sent is the client's to judge: the result may still come.
+            output = await self._catalog.client(agent, tool).call(tool, call, request)
+        elif call.started > 1 and not tool.retry_safe:
+            output = error_output(OUTCOME_UNKNOWN)
+        elif tool.kind == "mcp":
+            output = await self._catalog.client(agent, tool).call(tool, call, request)
+        elif tool.kind == "thread" and self._threads is not None:
+            output = await self._threads.run(tool, call, request.thread_id)
+        elif tool.kind == "function":
+            output = await run_tool(tool, call.arguments)
+        else:
+            output = error_output(f"{tool.name} is carried out by the thread's workflow, and here is none.")
+        if isinstance(output, Pending):
+            return DispatchResult(outcome="pending", expires_s=output.expires_s)
+        return await self._stage(request, call, output, tool)
 
     async def _start(self, request: DispatchRequest) -> OpenCall:
         """Ask again under the same name: a start whose reply was lost is no other run of the tool."""
@@ -151,17 +180,20 @@ class DispatchActivities:
         except UsageError as error:
             raise ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True) from error
 
-    async def _stage(self, request: DispatchRequest, call: OpenCall, output: ToolOutput) -> DispatchResult:
+    async def _stage(
+        self, request: DispatchRequest, call: OpenCall, output: ToolOutput, tool: Tool | None = None
+    ) -> DispatchResult:
         """Keep trying: the tool has run, and only this process knows what it returned."""
         try:
-            return await _answered(lambda: self._stage_once(request, call, output), request)
+            staged = await _answered(lambda: self._stage_once(request, call, output), request)
+            return _result(staged, tool)
         except StoreError as error:
             # The call was settled while the tool ran: a stop, or a result from outside. The first one counts.
             raise ApplicationError(
                 str(error), type=ErrorType.SEALED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
             ) from error
 
-    async def _stage_once(self, request: DispatchRequest, call: OpenCall, output: ToolOutput) -> DispatchResult:
+    async def _stage_once(self, request: DispatchRequest, call: OpenCall, output: ToolOutput) -> ToolResultPart:
         encoded = output.content.encode("utf-8", "surrogatepass")
         is_large = len(encoded) > INLINE_BYTES
         part = ToolResultPart(
@@ -170,9 +202,14 @@ class DispatchActivities:
             content=head(encoded, INLINE_BYTES) if is_large else output.content,
             size_bytes=len(encoded),
             blob=await self._store.put_blob(request.thread_id, encoded) if is_large else None,
+            files=tuple([await self._put_file(request.thread_id, file) for file in output.files]),
             step=call.step,
         )
-        return _result(await self._store.stage_result(request.thread_id, part))
+        return await self._store.stage_result(request.thread_id, part)
+
+    async def _put_file(self, thread_id: str, file: ToolFile) -> FileRef:
+        blob = await self._store.put_blob(thread_id, file.data, file.media_type)
+        return FileRef(media_type=file.media_type, blob=blob, size_bytes=len(file.data))
 
 
 async def _stopped(task: asyncio.Task[DispatchResult]) -> None:
@@ -205,6 +242,7 @@ async def _answered(
         delay_s = min(delay_s * 2, _RETRY_MAX_S)
 
 
-def _result(part: ToolResultPart) -> DispatchResult:
+def _result(part: ToolResultPart, tool: Tool | None) -> DispatchResult:
     outcome: Literal["ok", "error"] = "ok" if part.outcome == "ok" else "error"
-    return DispatchResult(outcome=outcome, preview=clip(part.content, PREVIEW_CHARS))
+    closed = outcome == "ok" and tool is not None and tool.kind == "thread" and tool.operation == CLOSE_THREAD
+    return DispatchResult(outcome=outcome, preview=clip(part.content, PREVIEW_CHARS), closed=closed)

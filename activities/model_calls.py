@@ -4,11 +4,20 @@ A call that must not run keeps its place with an `error`, a sentence for the mod
 Nothing is guessed: arguments that were cut off are not completed, unknown names are not matched to known ones.
 """
 
+from typing import Any
+
+from activities.catalog import Catalog
 from perdure.agent import Agent
+from perdure.builtins import TIMED
 from perdure.codec import clip, dumps, loads_object
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
+from perdure.inputs import INLINE_BYTES
 from perdure.messages import Part, ReasoningPart, TextPart, ToolCallPart
 from perdure.ports import Path, StepOutcome
+from perdure.schema import check_arguments
+from perdure.subscriptions import ARGUMENT_CHARS
+from perdure.timer import Timer, timer
+from perdure.tools import Tool
 from perdure.turn_buffer import trim_reasoning
 
 CUT_OFF = "The answer was cut off by the output limit in the middle of this call, so it was not run."
@@ -19,7 +28,7 @@ _SHORTER = "Make the call shorter, for instance by splitting it up."
 
 
 def judge(
-    parts: tuple[Part, ...], outcome: StepOutcome, agent: Agent, path: Path
+    parts: tuple[Part, ...], outcome: StepOutcome, agent: Agent, catalog: Catalog, path: Path
 ) -> tuple[tuple[Part, ...], StepOutcome]:
     """Mark the calls that must not run, and say how the step ends.
 
@@ -32,14 +41,14 @@ def judge(
     if outcome.finish == "content_filter":
         return _without_calls(parts), outcome
     cut = outcome.finish == "length" or _used_up(outcome, agent)
-    judged = _judge_each(parts, agent, cut)
+    judged = _judge_each(parts, agent, catalog, cut)
     cut_call = any(isinstance(part, ToolCallPart) and _was_cut(part) for part in judged)
     if cut_call and _cut_before(path):
         return _without_calls(parts), outcome.with_(finish="length", detail=CUT_OFF_AGAIN)
     return judged, outcome.with_(finish="tool_calls", detail=CUT_OFF if cut_call else None)
 
 
-def outline(parts: tuple[Part, ...], outcome: StepOutcome, agent: Agent) -> CompleteResult:
+def outline(parts: tuple[Part, ...], outcome: StepOutcome, catalog: Catalog) -> CompleteResult:
     """What the workflow gets to see of a step that is done."""
     places = [position for position, part in enumerate(parts) if isinstance(part, ToolCallPart)]
     calls = [part for part in parts if isinstance(part, ToolCallPart)]
@@ -48,49 +57,66 @@ def outline(parts: tuple[Part, ...], outcome: StepOutcome, agent: Agent) -> Comp
         parts=len(parts),
         first_call=places[0] if places else 0,
         trailing_reasoning=len(parts) - len(trim_reasoning(parts)),
-        calls=tuple(_call_outline(index, call, agent) for index, call in enumerate(calls)),
+        calls=tuple(_call_outline(index, call, catalog) for index, call in enumerate(calls)),
         finish="stop" if outcome.finish == "error" else outcome.finish,
         usage=outcome.usage,
         model=outcome.model,
         preview=clip(texts[-1], PREVIEW_CHARS) if texts else "",
         detail=outcome.detail,
+        problems=catalog.problems,
     )
 
 
-def _judge_each(parts: tuple[Part, ...], agent: Agent, cut: bool) -> tuple[Part, ...]:
+def _judge_each(parts: tuple[Part, ...], agent: Agent, catalog: Catalog, cut: bool) -> tuple[Part, ...]:
     judged: list[Part] = []
     index = 0
     # A trailing thought says nothing about whether the call before it was complete, so it is looked through.
     last = next((part for part in reversed(parts) if not isinstance(part, ReasoningPart)), None)
     for part in parts:
         if isinstance(part, ToolCallPart):
-            error = _objection(part, index, agent, cut, is_last=part is last)
+            error = _objection(part, index, agent, catalog, cut, is_last=part is last)
             part = part if error is None else part.with_(error=error)
             index += 1
         judged.append(part)
     return tuple(judged)
 
 
-def _objection(call: ToolCallPart, index: int, agent: Agent, cut: bool, *, is_last: bool) -> str | None:
+def _objection(
+    call: ToolCallPart, index: int, agent: Agent, catalog: Catalog, cut: bool, *, is_last: bool
+) -> str | None:
     if cut and is_last:
         return f"{CUT_OFF} {_SHORTER}"
     try:
-        loads_object(call.arguments)
+        arguments = loads_object(call.arguments)
     except ValueError as error:
         if cut:
             return f"{CUT_OFF} {_SHORTER}"
         return f"The arguments are not a JSON object ({clip(str(error), 200)}), so the call was not run."
-    tool = agent.tools.get(call.tool)
+    tool = catalog.tools.get(call.tool)
     if tool is None:
-        names = ", ".join(agent.tools) or "none"
+        names = ", ".join(catalog.tools) or "none"
         return f"There is no tool {clip(call.tool, TOOL_CHARS)!r}. The tools are: {names}."
     if index >= agent.limits.parallel_calls:
         return f"At most {agent.limits.parallel_calls} calls are run at once; make this one again later."
     try:
-        tool.validate(call.arguments)
+        _check(tool, call.arguments, arguments, catalog)
     except Exception as error:  # validators of the user's types may raise anything, and the model is told
         return clip(str(error) or type(error).__name__, 2_000)
     return None
+
+
+def _check(tool: Tool, text: str, arguments: dict[str, Any], catalog: Catalog) -> None:
+    tool.validate(text)
+    if tool.function is None and tool.arguments is None:
+        check_arguments(tool.parameters, arguments)
+    if tool.kind == "activity" and len(text) > INLINE_BYTES:
+        raise ValueError(f"The arguments are above {INLINE_BYTES:,} characters; pass a reference to what is long.")
+    _timer(tool, arguments, catalog)
+
+
+def _timer(tool: Tool, arguments: dict[str, Any], catalog: Catalog) -> Timer | None:
+    is_timed = tool.kind == "workflow" and tool.operation in TIMED
+    return timer(tool.operation or tool.name, arguments, catalog.zone) if is_timed else None
 
 
 def _without_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -116,14 +142,31 @@ def _cut_before(path: Path) -> bool:
     return any(isinstance(part, ToolCallPart) and part.step == step and _was_cut(part) for part in parts)
 
 
-def _call_outline(index: int, call: ToolCallPart, agent: Agent) -> CallOutline:
-    tool = agent.tools.get(call.tool)
+def _call_outline(index: int, call: ToolCallPart, catalog: Catalog) -> CallOutline:
     outlined = CallOutline(
         index=index, tool=clip(call.tool, TOOL_CHARS), preview=preview(call.arguments), error=call.error
     )
-    if tool is None:
-        return outlined
-    return outlined.with_(kind=tool.kind, passive=tool.passive, timeout_s=tool.timeout.total_seconds())
+    tool = catalog.tools.get(call.tool)
+    return outlined if tool is None or call.error else outlined.with_(**dispatching(tool, call.arguments, catalog))
+
+
+def dispatching(tool: Tool, arguments: str, catalog: Catalog) -> dict[str, Any]:
+    """What a workflow needs to know to dispatch a call: of an outline, and of an open call that is loaded."""
+    known: dict[str, Any] = {
+        "kind": tool.kind,
+        "passive": tool.passive,
+        "timeout_s": tool.timeout.total_seconds(),
+        "operation": tool.operation,
+    }
+    match tool.kind:
+        case "activity":
+            return {**known, "arguments": arguments, "task_queue": tool.task_queue, "retry_safe": tool.retry_safe}
+        case "workflow":
+            return {**known, "arguments": arguments, "timer": _timer(tool, loads_object(arguments), catalog)}
+        case "rap" if len(arguments) <= ARGUMENT_CHARS:
+            return {**known, "arguments": arguments}
+        case _:
+            return known
 
 
 def preview(text: str) -> str:

@@ -6,7 +6,7 @@ of their declaration. So what a provider caches of one request serves the next.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic_ai import messages as wire
@@ -14,8 +14,8 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from perdure import ids
-from perdure.agent import Agent
 from perdure.messages import Outcome, Part, ProviderData, ReasoningPart, TextPart, ToolCallPart
+from perdure.tools import Tool
 from perdure.view import Call, ModelText, Reasoning, Request, Response, Result, UserFile, UserText
 from perdure.view_files import file_note
 
@@ -38,15 +38,15 @@ _outcomes: dict[Outcome, Any] = {
 }
 
 
-def request_parameters(agent: Agent) -> ModelRequestParameters:
+def request_parameters(instructions: str, tools: Iterable[Tool]) -> ModelRequestParameters:
     """Instructions and tools of a request."""
-    tools = [
+    definitions = [
         ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
-        for tool in agent.tools.values()
+        for tool in tools
     ]
-    text = agent.instructions.strip()
     return ModelRequestParameters(
-        function_tools=tools, instruction_parts=[wire.InstructionPart(content=text)] if text else None
+        function_tools=definitions,
+        instruction_parts=[wire.InstructionPart(content=instructions)] if instructions else None,
     )
 
 

@@ -1,25 +1,22 @@
 """The local activities `load` and `sync`: a thread's state comes from the store and goes to it."""
 
-from collections.abc import Awaitable
-from typing import TypeVar
-
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.model_calls import TOOL_CHARS, preview
+from activities.catalog import Catalog, ToolCatalog
+from activities.model_calls import TOOL_CHARS, dispatching, preview
+from activities.store_call import store_call
 from perdure.agent import Agent, Agents
 from perdure.batch import SyncBatch, SyncReport
 from perdure.codec import clip
 from perdure.contract import LOAD, SYNC, LoadRequest, LoadResult
-from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotFound, UsageError
+from perdure.errors import UsageError
 from perdure.messages import ToolResultPart
 from perdure.policy import ErrorType
 from perdure.ports import OpenCall, Store, Tail, ThreadRecord
 
 MODEL_CHARS = 60
 """The model's name stands in the summary of every model call."""
-
-Result = TypeVar("Result")
 
 
 class SyncActivities:
@@ -29,9 +26,12 @@ class SyncActivities:
     server refuses runs them again.
     """
 
-    def __init__(self, store: Store, agents: Agents, *, search_attributes: bool = True) -> None:
+    def __init__(
+        self, store: Store, agents: Agents, catalog: ToolCatalog | None = None, *, search_attributes: bool = True
+    ) -> None:
         self._store = store
         self._agents = agents
+        self._catalog = catalog or ToolCatalog(store, agents)
         self._search_attributes = search_attributes
 
     @activity.defn(name=LOAD)
@@ -57,13 +57,20 @@ class SyncActivities:
         stored = await store_call(self._store.create_thread(record))
         agent = self._serving(stored)
         limits = agent.limits
+        tail = await store_call(self._store.load_tail(request.thread_id, processed=0))
+        # Only an open call is outlined by its tool, so no server is asked for anything while a thread begins.
+        catalog = await self._catalog.of(agent, request.thread_id) if tail.calls else Catalog({})
         return LoadResult(
-            tail=_outlined(await store_call(self._store.load_tail(request.thread_id, processed=0)), agent),
+            tail=_outlined(tail, catalog),
             idle_s=limits.idle.total_seconds(),
             history_events=limits.history_events,
             model_timeout_s=limits.model_timeout.total_seconds(),
             model=clip(agent.model if isinstance(agent.model, str) else agent.model.model_name, MODEL_CHARS),
             search_attributes=self._search_attributes,
+            servers=any(self._catalog.rap_clients(agent.name)),
+            subscriptions=limits.subscriptions,
+            events_per_minute=limits.events_per_minute,
+            events_per_subscription=limits.events_per_subscription,
         )
 
     def _agent(self, name: str | None) -> Agent:
@@ -89,32 +96,16 @@ class SyncActivities:
         return await store_call(self._store.append_messages(batch))
 
 
-def _outlined(tail: Tail, agent: Agent) -> Tail:
+def _outlined(tail: Tail, catalog: Catalog) -> Tail:
     """The tail without words, its calls with what their tools say of them."""
     message = tail.message.with_(metadata=None) if tail.message else None
-    return tail.with_(message=message, calls=tuple(_outlined_call(call, agent) for call in tail.calls))
+    return tail.with_(message=message, calls=tuple(_outlined_call(call, catalog) for call in tail.calls))
 
 
-def _outlined_call(call: OpenCall, agent: Agent) -> OpenCall:
+def _outlined_call(call: OpenCall, catalog: Catalog) -> OpenCall:
     # That there is a result is all that counts: the store has it, and commits it with its group.
     result = ToolResultPart(call_id=call.call_id, outcome=call.result.outcome) if call.result else None
     outlined = call.with_(tool=clip(call.tool, TOOL_CHARS), arguments=preview(call.arguments), result=result)
-    tool = agent.tools.get(call.tool)
-    if tool is None:
-        return outlined
-    return outlined.with_(kind=tool.kind, passive=tool.passive, timeout_s=tool.timeout.total_seconds())
-
-
-async def store_call(call: Awaitable[Result]) -> Result:
-    """Await a call of the store, its errors turned into failures that say whether another try can help."""
-    try:
-        return await call
-    except StoreUnavailable as error:
-        raise ApplicationError(f"{error} It is tried again.", type=ErrorType.STORE) from error
-    except StaleWriter as error:
-        raise ApplicationError(str(error), type=ErrorType.STALE_WRITER, non_retryable=True) from error
-    except ThreadNotFound as error:
-        raise ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True) from error
-    except StoreError as error:
-        # The store is there and says no: it would say so every time.
-        raise ApplicationError(str(error), type=ErrorType.BUG, non_retryable=True) from error
+    tool = catalog.tools.get(call.tool)
+    # One with a result is not dispatched any more; its arguments need not be valid either.
+    return outlined if tool is None or call.result else outlined.with_(**dispatching(tool, call.arguments, catalog))

@@ -16,7 +16,13 @@ from perdure.tools import Tool, ToolKind
 from perdure.view import EVENT_TOOL
 
 SPAWN_THREAD: Final = "spawn_thread"
+REPORT_TO_PARENT: Final = "report_to_parent"
+CLOSE_THREAD: Final = "close_thread"
+SEND_MESSAGE_TO_CHILD: Final = "send_message_to_child"
 CANCEL_SUBSCRIPTION: Final = "cancel_subscription"
+
+TIMED: Final = frozenset({"sleep", "sleep_until"})
+"""Sleepers that wake by themselves."""
 
 RESERVED: Final = frozenset({EVENT_TOOL})
 """Names that no tool may have: the runtime shows calls of these that no model made."""

@@ -361,10 +361,10 @@ class PerdureClient:
             await self.store.get_thread(thread_id)  # raises, unless the thread sleeps again already
 
     async def _interrupt_asleep(self, thread_id: str, reason: str | None = None) -> Message | None:
-        """Wake a thread that sleeps with its turn open, to end that turn; returns its message, None if none is open."""
+        """Wake a thread that sleeps with its turn open, or has child threads, to stop them; returns what was open."""
         tail = await self.store.load_tail(thread_id, processed=0)
         turn = open_turn(tail)
-        if turn:
+        if turn or tail.children:
             start = ThreadStart(title=tail.thread.title)
             await self._calls.signal_with_start(thread_id, "interrupt", Interrupt(reason=reason), start)
         return turn

@@ -76,6 +76,9 @@ worker, a database that is away), so there is no limit but the tool's own time."
 SPAWN: Final = Policy(timedelta(seconds=30), _PATIENT)
 """Making a child thread, stopping children: calls of the store and signals, both idempotent, so retried without end."""
 
+MAIL_PATIENCE: Final = timedelta(seconds=20)
+"""How long one try to signal another thread goes on; the activity that sends it is tried again."""
+
 NOTIFY: Final = Policy(timedelta(seconds=15), RetryPolicy(maximum_attempts=1))
 """Telling tool servers that nobody waits: best effort and once, as the protocol says."""
 

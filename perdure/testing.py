@@ -178,7 +178,9 @@ class Asked:
         last = self.messages[-1] if self.messages else None
         if not isinstance(last, ModelRequest):
             return ()
-        return tuple(str(part.content) for part in last.parts if isinstance(part, ToolReturnPart))
+        return tuple(
+            part.model_response_str(wrap_if_error=False) for part in last.parts if isinstance(part, ToolReturnPart)
+        )
 
     @property
     def tools(self) -> tuple[str, ...]:

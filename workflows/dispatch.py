@@ -88,8 +88,8 @@ class ThreadDispatch(ThreadHandlers):
         now = workflow.now().timestamp()
         due = call.due or timer.due or now + (timer.seconds or 0.0)
         if due <= now:
-            # An owner before may have started it: then it was not past when the call was made.
-            self._history.handle_content(timed_out(call) if call.due or timer.due is None else slept_already(call))
+            # With a time of its own it was started by an owner before: then it was not past when the call was made.
+            self._history.handle_content(timed_out(call) if call.due else slept_already(call))
         else:
             self._calls.wait_until(call, due)
         return due

@@ -1,0 +1,206 @@
+"""The tools of an agent in a conversation: its own, the runtime's, and what the servers of its toolsets offer.
+
+What a server offers is asked for once in each conversation (a root thread and all below it) and kept with it, so that
+the model sees the same tools from the first turn to the last, whatever worker runs them and whatever the server offers
+later to others. A server that does not answer is left out and named; until it does, what it last offered serves.
+"""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from activities.rap_client import RapClient
+from activities.store_call import store_call
+from activities.toolsets import ToolsetClient
+from perdure.agent import Agent, Agents
+from perdure.builtins import RESERVED, SUBSCRIPTION_TOOLS, Threads, Timers
+from perdure.errors import ConfigurationError, ToolsetUnavailable
+from perdure.ports import Store
+from perdure.rap.manifest import RapTool
+from perdure.thread_texts import identity
+from perdure.tools import Tool, Toolset
+
+MAX_THREADS: Final = 10_000
+"""Threads whose root is remembered, and roots whose tools are; both are read again if they were forgotten."""
+
+RETRY_S: Final = 30.0
+"""How soon a server that does not answer is asked again: every model call would wait for it otherwise."""
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+Connect = Callable[[Toolset], ToolsetClient]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The tools by name, in the order that models see; what is wrong with the others; what is said of the thread."""
+
+    tools: Mapping[str, Tool]
+    problems: tuple[str, ...] = ()
+    instructions: str = ""
+    zone: str = "UTC"
+    threads: Threads | None = None
+
+
+@dataclass
+class _Offers:
+    """What the servers of an agent have offered in one conversation."""
+
+    listings: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    catalog: Catalog | None = None
+    asked_again_at: float = 0.0
+
+
+def _no_servers(toolset: Toolset) -> ToolsetClient:
+    raise ConfigurationError(f"Nothing here knows how to reach the server of toolset {toolset.name!r}.")
+
+
+class ToolCatalog:
+    """The tools of all agents of a worker, and the connections to their servers.
+
+    Args:
+        store: keeps what was offered, in the metadata of root threads.
+        agents: whom the worker serves.
+        connect: makes the client of a toolset that has a server.
+    """
+
+    def __init__(self, store: Store, agents: Agents, connect: Connect = _no_servers) -> None:
+        self._store = store
+        self._agents = agents
+        self._clients = {
+            agent.name: {toolset.name: connect(toolset) for toolset in agent.toolsets if _has_server(toolset)}
+            for agent in agents.values()
+        }
+        self._static = {agent.name: _catalog(agent, {}, None) for agent in agents.values() if self._is_static(agent)}
+        self._roots: OrderedDict[str, str] = OrderedDict()
+        self._offers: OrderedDict[tuple[str, str], _Offers] = OrderedDict()
+        self._last: dict[tuple[str, str], dict[str, Any]] = {}
+
+    async def of(self, agent: Agent, thread_id: str) -> Catalog:
+        """The agent's tools in the conversation of a thread."""
+        if static := self._static.get(agent.name):
+            return static
+        root = await self._root(thread_id)
+        offers = _touched(self._offers, (root, agent.name), _Offers)
+        if offers.catalog is None or (offers.catalog.problems and time.monotonic() >= offers.asked_again_at):
+            offers.catalog = await self._compiled(agent, root, offers)
+            offers.asked_again_at = time.monotonic() + RETRY_S
+        return offers.catalog
+
+    def client(self, agent: Agent, tool: Tool) -> ToolsetClient:
+        """The way to the server of a tool. Raises KeyError if the agent has no such toolset any more."""
+        return self._clients[agent.name][tool.toolset or ""]
+
+    async def rap_tool(self, thread_id: str, name: str) -> tuple[RapClient, RapTool] | None:
+        """A thread's RAP tool of this name, with the client of its server; None if it is none, or none any more."""
+        thread = await store_call(self._store.get_thread(thread_id))
+        agent = self._agents[thread.agent]
+        tool = (await self.of(agent, thread_id)).tools.get(name)
+        if not isinstance(tool, RapTool):
+            return None
+        client = self.client(agent, tool)
+        return (client, tool) if isinstance(client, RapClient) else None
+
+    def rap_clients(self, agent: str) -> Iterable[RapClient]:
+        """The clients of an agent's RAP servers; none for an agent that is not served here."""
+        return [client for client in self._clients.get(agent, {}).values() if isinstance(client, RapClient)]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for clients in self._clients.values():
+            for client in clients.values():
+                await client.close()
+
+    def _is_static(self, agent: Agent) -> bool:
+        return not self._clients[agent.name] and not any(isinstance(toolset, Threads) for toolset in agent.toolsets)
+
+    async def _root(self, thread_id: str) -> str:
+        if thread_id not in self._roots:
+            chain = await store_call(self._store.get_ancestor_chain(thread_id))
+            self._roots[thread_id] = chain[0].thread_id
+        return _touched(self._roots, thread_id, str)
+
+    async def _compiled(self, agent: Agent, root: str, offers: _Offers) -> Catalog:
+        clients = self._clients[agent.name]
+        missing = [name for name in clients if name not in offers.listings]
+        if missing:
+            kept = await store_call(self._store.get_metadata(root))
+            offers.listings.update({name: kept[_key(agent, name)] for name in missing if _key(agent, name) in kept})
+        problems: list[str] = []
+        tools: dict[str, tuple[Tool, ...]] = {}
+        for name, client in clients.items():
+            try:
+                tools[name] = client.tools(await self._listing(agent, root, name, client, offers))
+            except ToolsetUnavailable as error:
+                problems.append(str(error))
+                tools[name] = self._last_offered(agent, name, client)
+        return _catalog(agent, tools, root, problems)
+
+    async def _listing(
+        self, agent: Agent, root: str, name: str, client: ToolsetClient, offers: _Offers
+    ) -> dict[str, Any]:
+        kept = offers.listings.get(name)
+        if kept is not None:
+            return kept
+        listing = await client.fetch()
+        # Kept before it is used: what the model has seen once, it goes on seeing.
+        await store_call(self._store.set_metadata(root, {_key(agent, name): listing}))
+        offers.listings[name] = self._last[agent.name, name] = listing
+        return listing
+
+    def _last_offered(self, agent: Agent, name: str, client: ToolsetClient) -> tuple[Tool, ...]:
+        listing = self._last.get((agent.name, name))
+        return () if listing is None else client.tools(listing)
+
+
+def _has_server(toolset: Toolset) -> bool:
+    return not isinstance(toolset, Threads | Timers)
+
+
+def _key(agent: Agent, name: str) -> str:
+    return f"toolset:{agent.name}:{name}"
+
+
+def _catalog(
+    agent: Agent, offered: Mapping[str, tuple[Tool, ...]], root: str | None, problems: Iterable[str] = ()
+) -> Catalog:
+    """All tools in the order of their declaration. Of tools with the same name none is offered."""
+    threads = next((toolset for toolset in agent.toolsets if isinstance(toolset, Threads)), None)
+    timers = next((toolset for toolset in agent.toolsets if isinstance(toolset, Timers)), None)
+    tools = list(agent.tools.values())
+    for toolset in agent.toolsets:
+        tools += toolset.tools if isinstance(toolset, Threads | Timers) else offered.get(toolset.name, ())
+    if any(tool.kind == "rap" for tool in tools):
+        tools += SUBSCRIPTION_TOOLS
+    counts = Counter(tool.name for tool in tools)
+    unusable = {name for name, count in counts.items() if count > 1} | RESERVED
+    found = [*problems, *(_clash(name, tools) for name, count in counts.items() if count > 1)]
+    for problem in found:
+        structlog.get_logger("perdure.tools").warning("tools are not offered", agent=agent.name, reason=problem)
+    return Catalog(
+        tools=MappingProxyType({tool.name: tool for tool in tools if tool.name not in unusable}),
+        problems=tuple(found),
+        instructions=identity(root) if threads and root else "",
+        zone=timers.timezone if timers else "UTC",
+        threads=threads,
+    )
+
+
+def _clash(name: str, tools: Iterable[Tool]) -> str:
+    owners = ", ".join(sorted({tool.toolset or "the agent itself" for tool in tools if tool.name == name}))
+    return f"Several tools are named {name!r} (of {owners}), so none of them is offered; rename or leave out one."
+
+
+def _touched(kept: "OrderedDict[Key, Value]", key: Key, make: Callable[[], Value]) -> Value:
+    """The value of a key, made if there is none, as the last to be forgotten."""
+    value = kept.pop(key, None)
+    kept[key] = make() if value is None else value
+    while len(kept) > MAX_THREADS:
+        kept.popitem(last=False)
+    return kept[key]

@@ -1,0 +1,70 @@
+"""Messages between threads: each goes as a signal to the other thread's workflow, and wakes it if it hibernates.
+
+Nobody waits for an answer, so no thread can hold another one up. Each message has the id of the call or event that made
+it; whoever sends it twice is understood once.
+"""
+
+from temporalio.exceptions import ApplicationError
+
+from activities.store_call import store_call
+from perdure.contract import ThreadStart
+from perdure.errors import Unreachable
+from perdure.inputs import Event, EventSource, Interrupt
+from perdure.large_text import LargeTexts
+from perdure.ports import Store, ThreadRecord
+from perdure.stored_status import open_turn
+from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
+
+
+class ThreadMail:
+    """Signals from thread to thread.
+
+    Args:
+        store: where threads are, and texts that are too large for a signal.
+        calls: the way to their workflows.
+    """
+
+    def __init__(self, store: Store, calls: ThreadCalls) -> None:
+        self._store = store
+        self._calls = calls
+        self._texts = LargeTexts(store)
+
+    async def tell(self, thread_id: str, message_id: str, call_id: str, text: str, source: EventSource) -> None:
+        """Tell a thread something; `call_id` is the call of its own or of its parent that this goes back to.
+
+        Safe to repeat. Raises ApplicationError if it is to be tried again.
+        """
+        inline, blob, sha256 = await store_call(self._texts.put(thread_id, text))
+        event = Event(id=message_id, call_id=call_id, content=inline, blob=blob, sha256=sha256, source=source)
+        try:
+            await self._calls.signal_with_start(thread_id, "event", event)
+        except Unreachable as error:
+            raise _again(error) from error
+
+    async def stop(self, thread: ThreadRecord, reason: str | None) -> None:
+        """Interrupt a thread; one that was made and never ran is closed instead, so that it never does. Safe to repeat.
+
+        The signal is tried first: a workflow that starts after it was refused loads its thread after that, and by then
+        the thread is closed.
+        """
+        interrupt = Interrupt(reason=reason)
+        try:
+            await self._calls.signal(thread.thread_id, "interrupt", interrupt)
+        except NoRunningWorkflow:
+            await self._stop_asleep(thread.thread_id, interrupt)
+        except Unreachable as error:
+            raise _again(error) from error
+
+    async def _stop_asleep(self, thread_id: str, interrupt: Interrupt) -> None:
+        tail = await store_call(self._store.load_tail(thread_id, processed=0))
+        if tail.thread.turn == 0:
+            await store_call(self._store.close_thread(thread_id))
+        elif open_turn(tail) is not None or tail.children:
+            try:
+                await self._calls.signal_with_start(thread_id, "interrupt", interrupt, ThreadStart())
+            except Unreachable as error:
+                raise _again(error) from error
+
+
+def _again(error: Unreachable) -> ApplicationError:
+    return ApplicationError(f"{error} It is tried again.", type=type(error).__name__)
