@@ -22,7 +22,7 @@ from perdure.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from perdure.ports import Change, Snapshot
+from perdure.ports import Change, OpenCall, Snapshot
 from perdure.watch import View, WatchEvent, call_of
 
 CALL_CHARS: Final = 160
@@ -58,6 +58,7 @@ class Conversation:
         self._attempt = 0
         self._words: list[TextPart | ReasoningPart] = []
         self._results: set[str] = set()
+        self._starts: dict[str, int] = {}
 
     def show(self, event: WatchEvent) -> None:
         """Fold one event and write what it brings.
@@ -82,7 +83,8 @@ class Conversation:
                 self._show_part(message, part)
             self._show_status(message)
         self._show_live()
-        for call_id in self.view.calls:
+        for call_id, call in self.view.calls.items():
+            self._starts[call_id] = call.started
             self._show_staged(call_id)
 
     def _show_change(self, change: Change) -> None:
@@ -93,8 +95,7 @@ class Conversation:
             if message:
                 self._show_part(message, change.part)
         elif change.call:
-            if change.call.started > 1 and not change.call.result:
-                self._output.line(f"↻ {self._call(change.call.call_id)} runs again", "dim")
+            self._show_start(change.call)
             self._show_staged(change.call.call_id)
         else:
             self._show_live()
@@ -147,6 +148,15 @@ class Conversation:
             if len(part.text) > written:
                 self._output.write(printable(part.text[written:]), "dim" if part.kind == "reasoning" else "")
                 self._words[position] = part
+
+    def _show_start(self, call: OpenCall) -> None:
+        """Say that a call was started once more: after a crash one waits longer.
+
+        Whether its tool runs again is not known here: some are only waited for again, others get "outcome unknown".
+        """
+        if call.started > max(1, self._starts.get(call.call_id, 0)) and not call.result:
+            self._output.line(f"↻ {self._call(call.call_id)} is taken up again", "dim")
+        self._starts[call.call_id] = call.started
 
     def _show_staged(self, call_id: str) -> None:
         call = self.view.calls.get(call_id)
