@@ -105,7 +105,7 @@ class CompleteActivities:
         try:
             return await self._ask(request, attempt, agent)
         except StepSealed:
-            # A new run of the workflow counts attempts from 1 again, so the step may be done all the same.
+            # Attempts count on over the runs of a workflow, but a reset one asks as the first again: it may be done.
             if (stored := await self._stored(request, attempt, agent)) is None:
                 raise
             return stored
