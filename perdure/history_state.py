@@ -173,6 +173,8 @@ def _open_turn(tail: Tail) -> OpenTurn:
                 timer=call.timer,
                 retry_safe=call.retry_safe,
             ),
+            # A tool server was asked, and may answer long after whoever asked it is gone: it is not asked again.
+            dispatched=call.kind == "rap" and call.started > 0,
             due=call.due,
             settled=call.result is not None,
         )

@@ -40,6 +40,12 @@ class Board:
         workflow.logger.warning("thread problem", extra={"problem": sentence})
         self.problems = (*self.problems, clip(sentence, PROBLEM_CHARS))[-PROBLEMS:]
 
+    def problems_of(self, outline: CompleteResult) -> None:
+        """What is wrong with the tools that the model was offered; told once, and not with every step."""
+        for problem in outline.problems:
+            if clip(problem, PROBLEM_CHARS) not in self.problems:
+                self.problem(problem)
+
     def transcript(self) -> str:
         """The last lines, as they were said."""
         return transcript(self.lines)

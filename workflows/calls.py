@@ -1,7 +1,6 @@
 """The tool calls that a thread has dispatched: running activities, timers, and calls answered from outside."""
 
 import asyncio
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -30,10 +29,10 @@ def seen(activity: "asyncio.Future[Any]") -> None:
 class Calls:
     """Calls on their way, by id. A call in here was durable before it came in: `ThreadWorkflow` sees to that."""
 
-    def __init__(self, outside: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self._running: dict[str, Handle] = {}
         self._timers: dict[str, asyncio.Task[None]] = {}
-        self._outside = set(outside)
+        self._outside = set[str]()
 
     @property
     def running(self) -> bool:
@@ -46,9 +45,9 @@ class Calls:
         return bool(self._timers)
 
     @property
-    def outside(self) -> tuple[str, ...]:
-        """Calls whose result comes from outside, to carry over continue-as-new."""
-        return tuple(sorted(self._outside))
+    def running_ids(self) -> frozenset[str]:
+        """The calls that something runs."""
+        return frozenset(self._running)
 
     def is_running(self, call_id: str) -> bool:
         """Whether something runs this call."""

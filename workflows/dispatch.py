@@ -162,9 +162,14 @@ class ThreadDispatch(ThreadHandlers):
         turn = self._history.open_turn
         return next((call for call in turn.calls if call.call_id == call_id), None) if turn else None
 
-    def _timed_calls(self) -> tuple[LiveCall, ...]:
-        calls = self._history.open_turn.calls if self._history.open_turn else ()
-        return tuple(call for call in calls if call.dispatched and not call.settled and call.due is not None)
+    def _wait_for_dispatched(self) -> None:
+        """Go on waiting for calls that an owner before has dispatched, and that nothing here runs."""
+        for call in self._history.open_turn.calls if self._history.open_turn else ():
+            if not call.dispatched or call.settled:
+                continue
+            self._calls.wait_outside(call.call_id)
+            if call.due is not None:
+                self._calls.wait_until(call, call.due)
 
     def _has_ready(self) -> bool:
         return self._mailbox.inbox.has_ready(self._history.phase)

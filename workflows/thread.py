@@ -39,7 +39,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.policy import ErrorType
     from perdure.ports import Tail
     from workflows.attributes import Attributes
-    from workflows.calls import Calls, seen
+    from workflows.calls import seen
     from workflows.dispatch import ThreadDispatch
     from workflows.failure import sentence
     from workflows.handlers import refusal
@@ -67,7 +67,6 @@ class Carried(Wire):
     loaded: LoadResult
     history: HistoryState
     waiting: tuple[AnyInput, ...] = ()
-    outside: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
     problems: tuple[Text, ...] = ()
     children: bool = False
@@ -142,23 +141,24 @@ class ThreadWorkflow(ThreadDispatch):
             # Signals of this run may have come before its first line ran; what was carried is older.
             self._mailbox.put_first(carried.waiting)
             self._board.restore(carried.lines, carried.problems)
-            self._calls = Calls(carried.outside)
             self._children.any = carried.children
-            for call in self._timed_calls():
-                self._calls.wait_until(call, call.due or 0.0)
+            self._wait_for_dispatched()
         self._is_loaded = True
         self._attributes = Attributes(self._loaded.tail.thread, enabled=self._loaded.search_attributes)
 
-    async def _load(self, start: ThreadStart) -> None:
+    async def _load(self, start: ThreadStart, running: frozenset[str] = frozenset()) -> None:
+        """Read the thread from the store; calls that were `running` here were cut off, and are dispatched again."""
         request = LoadRequest(thread_id=self._thread_id, start=start)
         loaded = await stored(LOAD, request, LoadResult, "load the thread")
+        calls = tuple(call.with_(started=0) if call.call_id in running else call for call in loaded.tail.calls)
         self._agent = loaded.tail.thread.agent
         limits = SubscriptionLimits(
             active=loaded.subscriptions,
             events_per_minute=loaded.events_per_minute,
             events=loaded.events_per_subscription,
         )
-        self._history = HistoryManager.from_tail(loaded.tail, limits)
+        self._history = HistoryManager.from_tail(loaded.tail.with_(calls=calls), limits)
+        self._wait_for_dispatched()
         self._children.any = loaded.tail.children > 0
         self._children.start_unstarted(loaded.tail.unstarted)
         # The rest of the tail is the history's from now on.
@@ -229,6 +229,7 @@ class ThreadWorkflow(ThreadDispatch):
             self._history.handle_step(outline)
             self._history.flush_turn_trimming_reasoning()
             self._board.step(outline)
+            self._board.problems_of(outline)
         await self._sync()
 
     # -- durability --------------------------------------------------------------------------------------------
@@ -248,8 +249,9 @@ class ThreadWorkflow(ThreadDispatch):
             await workflow.sleep(wait_s, summary="after a failure")
         if self._model_call is not None:
             self._model_call.cancel()
+        running = self._calls.running_ids
         self._calls.stop_all()
-        await self._load(ThreadStart())
+        await self._load(ThreadStart(), running)
         again, self._batch = self._batch, []
         if self._failures < RECOVERIES:
             self._mailbox.put_first(tuple(again))
@@ -316,7 +318,6 @@ class ThreadWorkflow(ThreadDispatch):
             # Accepted ids stay behind: the store judges them in any case, and they would weigh 20 KB in two events.
             history=self._history.state.with_(processed={}),
             waiting=self._mailbox.inbox.waiting,
-            outside=self._calls.outside,
             lines=self._board.lines,
             problems=self._board.problems,
             children=self._children.any,
