@@ -111,7 +111,7 @@ class Address:
 
 
 def _of_functions(sqlstate: str, text: str) -> PerdureError | None:
-    """The errors that `migrations/*_functions.sql` raises."""
+    """The errors that the functions in `migrations/` raise."""
     match sqlstate:
         case "PD001":
             return ThreadNotFound(text)
