@@ -18,6 +18,7 @@ from gateway.connection import BoundedConnection
 from perdure.cli.ending import leave
 from perdure.client import PerdureClient
 from perdure.errors import ConfigurationError
+from perdure.logs import temporal_runtime
 from perdure.settings import Settings, gateway_address
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def _serve(settings: Settings) -> None:
     settings.required_database_url()
     with closing(listen(settings.gateway_host, settings.gateway_port)) as listening:
-        async with await PerdureClient.connect(patience=PATIENCE) as client:
+        async with await PerdureClient.connect(patience=PATIENCE, runtime=temporal_runtime()) as client:
             server = create_server(create_app(client, settings, patience=PATIENCE))
 
             def on_signal(number: int) -> None:

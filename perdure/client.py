@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from pydantic import TypeAdapter, ValidationError
 from temporalio.client import Client
+from temporalio.runtime import Runtime
 
 from perdure import ids
 from perdure.bundle import put_runtime_on_path
@@ -69,8 +70,11 @@ class PerdureClient:
         database_url: str | None = None,
         task_queue: str | None = None,
         patience: timedelta = PATIENCE,
+        runtime: Runtime | None = None,
     ) -> Self:
         """Connect to the Temporal address and the database that are given, or else to those of this process's settings.
+
+        `runtime` is the Temporal SDK's, for processes that take its logs in.
 
         Raises:
             ConfigurationError: if a setting is missing, or one of the two cannot be reached.
@@ -85,7 +89,7 @@ class PerdureClient:
         store = await PostgresStore.connect(database_url or settings.required_database_url())
         try:
             client = cls(
-                await connect_temporal(config),
+                await connect_temporal(config, runtime=runtime),
                 store,
                 task_queue=task_queue or settings.task_queue,
                 patience=patience,

@@ -3,11 +3,15 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from http.client import HTTPConnection
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -22,13 +26,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
 class Dev:
     """`perdure dev` in a folder, and what it printed."""
 
-    def __init__(self, folder: Path, output: IO[str], *arguments: str) -> None:
+    def __init__(
+        self, folder: Path, output: IO[str], *arguments: str, more: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._output = output
         self._folder = folder
         self.process = subprocess.Popen(
             [sys.executable, "-m", "perdure", "dev", *arguments],
             cwd=folder,
-            env=environment(),
+            env={**environment(), **more},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -40,14 +46,18 @@ class Dev:
         return os.pread(self._output.fileno(), 1_000_000, 0).decode()
 
     def serves(self) -> bool:
-        """Whether a worker serves by now; fails when it has ended instead."""
+        """Whether a worker and a gateway serve by now; fails when it has ended instead."""
         assert self.process.poll() is None, self.said
-        return "The worker serves" in self.said
+        return "The worker serves" in self.said and "The gateway serves" in self.said
 
     def children(self) -> dict[str, psutil.Process]:
         """Its running children by what they are."""
-        kinds = {"postgres": "postgres", "temporal": "temporal"}
-        return {kinds.get(child.name(), "worker"): child for child in psutil.Process(self.process.pid).children()}
+        return {_kind(child): child for child in psutil.Process(self.process.pid).children()}
+
+    def address(self, name: str) -> str:
+        """An address that it left for other commands."""
+        addresses: dict[str, str] = json.loads((self._folder / ".perdure" / "dev.json").read_text())
+        return addresses[name]
 
     def perdure(self, *command: str) -> str:
         """What a command prints that runs in the same folder."""
@@ -94,12 +104,50 @@ async def test_a_killed_worker_is_replaced_and_the_thread_goes_on(dev: Dev) -> N
     assert "Oslo: snow" in dev.perdure("send", "t", "How is Oslo?", "--wait")
 
 
+async def test_a_killed_gateway_is_replaced_where_it_was(dev: Dev) -> None:
+    """After kill -9 of the gateway another one serves the same URL, which is the one that the worker gives away."""
+    await eventually(dev.serves, timeout=60)
+    url = dev.address("gateway_url")
+    assert f"Gateway       {url}\n" in dev.said
+    assert dev.children()["worker"].environ()["PERDURE_GATEWAY_URL"] == url
+    assert _health(url) == 200
+    dev.children()["gateway"].kill()
+    await eventually(lambda: dev.said.count(f"The gateway serves {url}.") == 2, timeout=60)
+    assert "The gateway was ended by SIGKILL; another one starts in 0.5 s." in dev.said
+    assert _health(url) == 200
+
+
+async def test_a_given_gateway_port_that_is_taken_is_refused(folder: Path) -> None:
+    """Whoever asks for a port gets that one, or one line and code 2."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, (folder / "output").open("w+") as output:
+        port = taken.getsockname()[1]
+        dev = Dev(folder, output, "--gateway-port", str(port))
+        assert dev.process.wait(60) == 2
+        assert dev.said == f"perdure: Port {port} for the gateway is taken: free it, or choose another one.\n"
+
+
+async def test_an_outer_address_of_the_gateway_is_kept(folder: Path) -> None:
+    """A public URL that the environment names is what the worker gives away; the gateway listens nearby."""
+    port = process.free_port()
+    with (folder / "output").open("w+") as output:
+        given = {"PERDURE_GATEWAY_URL": "https://agents.example/", "PERDURE_GATEWAY_PORT": str(port)}
+        dev = Dev(folder, output, more=given)
+        try:
+            await eventually(dev.serves, timeout=60)
+            assert dev.address("gateway_url") == "https://agents.example"
+            assert dev.children()["worker"].environ()["PERDURE_GATEWAY_URL"] == "https://agents.example"
+            assert _health(f"http://127.0.0.1:{port}") == 200
+        finally:
+            dev.process.terminate()
+            dev.process.wait(30)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_stops_all_that_was_started(dev: Dev, number: signal.Signals, folder: Path) -> None:
     """Ctrl-C or SIGTERM ends it with code 0; its children and the address file are gone, the data stays."""
     await eventually(dev.serves, timeout=60)
     children = dev.children()
-    assert children.keys() == {"postgres", "temporal", "worker"}
+    assert children.keys() == {"postgres", "temporal", "worker", "gateway"}
     dev.process.send_signal(number)
     assert dev.process.wait(30) == 0
     assert not any(child.is_running() for child in children.values())
@@ -152,15 +200,27 @@ async def test_usual_ports_that_are_taken_are_no_obstacle(dev: Dev, folder: Path
         second = Dev(other, output)
         try:
             await eventually(second.serves, timeout=60)
-            addresses = [
-                json.loads((place / ".perdure" / "dev.json").read_text())["temporal_address"]
-                for place in (folder, other)
-            ]
+            addresses = [each.address("temporal_address") for each in (dev, second)]
             assert len(set(addresses)) == 2
+            assert len({each.address("gateway_url") for each in (dev, second)}) == 2
             assert not process.port_is_free(int(addresses[1].partition(":")[2]))
         finally:
             second.process.terminate()
             second.process.wait(30)
+
+
+def _kind(child: psutil.Process) -> str:
+    if child.name() in ("postgres", "temporal"):
+        return child.name()
+    return "gateway" if "gateway" in child.cmdline() else "worker"
+
+
+def _health(url: str) -> int:
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection.request("GET", "/health")
+    status = connection.getresponse().status
+    connection.close()
+    return status
 
 
 def _runs(child: psutil.Process) -> bool:

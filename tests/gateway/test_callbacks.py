@@ -1,0 +1,440 @@
+"""Callbacks of tool servers: what is taken in, and what of it reaches Temporal or the store."""
+
+import asyncio
+import base64
+import secrets
+from typing import Any
+
+import pytest
+
+from perdure.codec import dumps
+from perdure.inbox import MAX_INPUT_BYTES
+from perdure.inputs import INLINE_BYTES
+from perdure.messages import ToolResultPart
+from perdure.ports import Store
+from perdure.rap.token import callback_token
+from tests.gateway.served import Served
+from tests.gateway.waiting import WaitingThread
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+def result(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
+    """A result of the first call."""
+    return {"type": "tool_result", "group_id": thread.thread_id, "id": thread.calls[0], "text": "sunny"} | fields
+
+
+def event(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
+    """An event of the first call."""
+    origin = {"group_id": thread.thread_id, "tool_call_id": thread.calls[0]}
+    return {"type": "subscription_event", **origin, "text": "rain"} | fields
+
+
+def oauth(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
+    """The first call asks for a link to be opened."""
+    call = {"group_id": thread.thread_id, "id": thread.calls[0]}
+    return {"type": "oauth", **call, "auth_url": "https://id.example/authorize?x=1"} | fields
+
+
+def choice(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
+    """The first call asks for a choice."""
+    question = {"prompt": "Which?", "choices": ["a", "b"], "default": 1, "response_url": "http://127.0.0.1:1/answer"}
+    return {"type": "user_choice", "group_id": thread.thread_id, "id": thread.calls[0], **question} | fields
+
+
+def view(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
+    """A view."""
+    content: dict[str, Any] = {"files": []}
+    return {"type": "view_update", "group_id": thread.thread_id, "view_type": "diff", "content": content} | fields
+
+
+KINDS = [result, event, oauth, choice, view]
+
+
+async def is_untouched(served: Served, waiting: WaitingThread) -> bool:
+    """Whether nothing has reached the thread."""
+    snapshot = await served.store.snapshot(waiting.thread_id)
+    return not (await served.signals(waiting.thread_id) or snapshot.choices or snapshot.views)
+
+
+async def counted(served: Served, status: int) -> int:
+    """How many callbacks the gateway says it has answered with a status."""
+    counts: dict[str, int] = (await served.http.get(f"{served.base}/health")).json()["callbacks"]
+    return counts.get(str(status), 0)
+
+
+# -- results ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_result_is_signalled_before_it_is_answered(served: Served, waiting: WaitingThread) -> None:
+    """200 with `{"ok": true}`, and Temporal has the result, with the words and what tells them from an error."""
+    answer = await served.post(waiting.thread_id, waiting.calls[0], result(waiting, call_id=None))
+    assert (answer.status_code, answer.json()) == (200, {"ok": True})
+    assert await served.signals(waiting.thread_id) == [
+        ("tool_result", {"kind": "tool_result", "call_id": waiting.calls[0], "content": "sunny", "size_bytes": 5})
+    ]
+
+
+async def test_a_result_that_says_error_is_one(served: Served, waiting: WaitingThread) -> None:
+    """The protocol's convention for failures becomes the outcome, and such a result opens no subscription."""
+    text = "Error: no such city"
+    await served.post(waiting.thread_id, waiting.calls[0], result(waiting, text=text, subscription=True))
+    ((_, failed),) = await served.signals(waiting.thread_id)
+    assert failed["outcome"] == "error"
+    assert "subscription" not in failed
+    other = result(waiting, id=waiting.calls[1], subscription=True)
+    await served.post(waiting.thread_id, waiting.calls[1], other)
+    _, (_, subscribed) = await served.signals(waiting.thread_id)
+    assert "outcome" not in subscribed
+    assert subscribed["subscription"]
+
+
+async def test_images_are_stored_and_their_references_travel(served: Served, waiting: WaitingThread) -> None:
+    """The texts of `content` are the words, in order; each image is a blob with its own bytes and type."""
+    image = {"type": "image", "data": base64.b64encode(PNG).decode(), "mediaType": "image/png"}
+    odd = {**image, "mediaType": "not a type"}
+    content = [{"type": "text", "text": "a cat"}, image, {"type": "text", "text": "and a dog"}, odd]
+    answer = await served.post(waiting.thread_id, waiting.calls[0], result(waiting, content=content))
+    assert answer.status_code == 200
+    ((_, signalled),) = await served.signals(waiting.thread_id)
+    assert signalled["content"] == "a cat\nand a dog"
+    assert [(file["media_type"], file["size_bytes"]) for file in signalled["files"]] == [
+        ("image/png", len(PNG)),
+        ("application/octet-stream", len(PNG)),
+    ]
+    assert await served.store.get_blob(waiting.thread_id, signalled["files"][0]["blob"]) == PNG
+
+
+async def test_an_image_that_is_not_base64_is_refused(served: Served, waiting: WaitingThread) -> None:
+    """400 with a sentence, and nothing changes."""
+    content = [{"type": "image", "data": "%%%", "mediaType": "image/png"}]
+    answer = await served.post(waiting.thread_id, waiting.calls[0], result(waiting, content=content))
+    assert answer.status_code == 400
+    assert "base64" in answer.json()["error"]
+    assert await is_untouched(served, waiting)
+
+
+async def test_more_images_than_any_model_takes_are_refused(served: Served, waiting: WaitingThread) -> None:
+    """413 for 101 images, whose references would not fit into a signal at some number; 100 are taken."""
+    image = {"type": "image", "data": "eA==", "mediaType": "image/png"}
+    many = await served.post(waiting.thread_id, waiting.calls[0], result(waiting, content=[image] * 101))
+    assert many.status_code == 413
+    assert await is_untouched(served, waiting)
+    enough = await served.post(waiting.thread_id, waiting.calls[0], result(waiting, content=[image] * 100))
+    assert enough.status_code == 200
+
+
+async def test_large_words_are_stored_first(served: Served, waiting: WaitingThread) -> None:
+    """Above the inline size the blob has them whole, and what the model will read of them travels."""
+    words = "é" * INLINE_BYTES
+    assert (await served.post(waiting.thread_id, waiting.calls[0], result(waiting, text=words))).status_code == 200
+    ((_, signalled),) = await served.signals(waiting.thread_id)
+    assert signalled["content"] == words[: INLINE_BYTES // 2]
+    assert signalled["size_bytes"] == 2 * INLINE_BYTES
+    assert (await served.store.get_blob(waiting.thread_id, signalled["blob"])).decode() == words
+
+
+@pytest.mark.parametrize(("chars", "kept"), [(100, True), (INLINE_BYTES, False)])
+async def test_what_people_are_shown_travels_unless_it_is_large(
+    served: Served, waiting: WaitingThread, chars: int, kept: bool
+) -> None:
+    """Display segments go along; large ones are left out, and people see the words. The words are the same."""
+    shown = [{"type": "diff", "content": {"path": "a", "patch": "x" * chars}}]
+    await served.post(waiting.thread_id, waiting.calls[0], result(waiting, display_as=shown))
+    ((_, signalled),) = await served.signals(waiting.thread_id)
+    assert signalled["content"] == "sunny"
+    assert ("display" in signalled) is kept
+
+
+async def test_the_largest_result_is_one_that_a_thread_takes(served: Served, waiting: WaitingThread) -> None:
+    """Words, segments and images that are all as large as can be, and all need escaping, fit into an input."""
+    image = {"type": "image", "data": "eA==", "mediaType": "image/png"}
+    content = [{"type": "text", "text": "\x00" * INLINE_BYTES}, *[image] * 100]
+    shown = [{"type": "text", "content": '"' * (INLINE_BYTES // 4 - 100)}]
+    async with Served(served.temporal, served.store, callback_bytes=1_000_000) as roomy:
+        body = result(waiting, content=content, display_as=shown)
+        assert (await roomy.post(waiting.thread_id, waiting.calls[0], body)).status_code == 200
+        ((_, signalled),) = await roomy.signals(waiting.thread_id)
+    assert len(dumps(signalled)) <= MAX_INPUT_BYTES
+
+
+async def test_the_first_result_of_a_call_counts(served: Served, waiting: WaitingThread) -> None:
+    """A result for a settled call is answered 200, since its server would send an error otherwise, and is dropped."""
+    await waiting.settle()
+    answer = await served.post(waiting.thread_id, waiting.calls[0], result(waiting))
+    assert (answer.status_code, answer.json()) == (200, {"ok": True})
+    assert await is_untouched(served, waiting)
+
+
+async def test_a_result_after_one_that_waits_for_its_group_is_dropped(served: Served, waiting: WaitingThread) -> None:
+    """A call whose result is stored while another call of its step runs takes no second one; the other call does."""
+    staged = ToolResultPart(call_id=waiting.calls[0], content="first")
+    await served.store.stage_result(waiting.thread_id, staged)
+    assert (await served.post(waiting.thread_id, waiting.calls[0], result(waiting))).status_code == 200
+    assert await is_untouched(served, waiting)
+    assert (await served.store.get_call(waiting.thread_id, waiting.calls[0])).result == staged
+    other = result(waiting, id=waiting.calls[1])
+    assert (await served.post(waiting.thread_id, waiting.calls[1], other)).status_code == 200
+    assert len(await served.signals(waiting.thread_id)) == 1
+
+
+# -- events ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [{}, {"associative": True}, {"final": True}, {"associative": True, "final": True}])
+async def test_an_event_of_a_subscription_is_signalled(
+    served: Served, waiting: WaitingThread, flags: dict[str, bool]
+) -> None:
+    """It goes to the thread with what it says about itself; unlike in the signal, associative is not the default."""
+    await waiting.settle(subscribed=True)
+    assert (await served.post(waiting.thread_id, waiting.calls[0], event(waiting, **flags))).status_code == 200
+    ((name, signalled),) = await served.signals(waiting.thread_id)
+    assert (name, signalled["call_id"], signalled["content"]) == ("event", waiting.calls[0], "rain")
+    assert signalled.get("associative", True) is flags.get("associative", False)
+    assert signalled.get("final", False) is flags.get("final", False)
+
+
+async def test_an_event_may_overtake_the_confirmation(served: Served, waiting: WaitingThread) -> None:
+    """While the subscribing call is open its events are taken."""
+    assert (await served.post(waiting.thread_id, waiting.calls[0], event(waiting))).status_code == 200
+    assert [name for name, _ in await served.signals(waiting.thread_id)] == ["event"]
+
+
+async def test_an_event_of_a_plain_call_is_refused(served: Served, waiting: WaitingThread) -> None:
+    """A call that ended without a subscription has no events: 410, nothing changes, and it is counted."""
+    await waiting.settle()
+    before = await counted(served, 410)
+    answer = await served.post(waiting.thread_id, waiting.calls[0], event(waiting))
+    assert answer.status_code == 410
+    assert await is_untouched(served, waiting)
+    assert await counted(served, 410) == before + 1
+
+
+async def test_an_event_of_another_calls_subscription_is_refused(served: Served, waiting: WaitingThread) -> None:
+    """The subscription of one call is not one of its neighbour."""
+    await waiting.settle(subscribed=True)
+    other = event(waiting, tool_call_id=waiting.calls[1])
+    assert (await served.post(waiting.thread_id, waiting.calls[1], other)).status_code == 410
+    assert await is_untouched(served, waiting)
+
+
+async def test_an_event_after_the_end_is_refused(served: Served, waiting: WaitingThread) -> None:
+    """After a subscription was cancelled, or sent its final event, its events are refused."""
+    await waiting.settle(subscribed=True)
+    await waiting.unsubscribe()
+    assert (await served.post(waiting.thread_id, waiting.calls[0], event(waiting))).status_code == 410
+    assert await is_untouched(served, waiting)
+
+
+async def test_large_events_are_stored_first(served: Served, waiting: WaitingThread) -> None:
+    """Above the inline size the blob has the words, and a beginning of them travels with their digest."""
+    words = "rain " * 10_000
+    assert (await served.post(waiting.thread_id, waiting.calls[0], event(waiting, text=words))).status_code == 200
+    ((_, signalled),) = await served.signals(waiting.thread_id)
+    assert len(signalled["content"]) < 100
+    assert signalled["sha256"] == signalled["blob"]
+    assert (await served.store.get_blob(waiting.thread_id, signalled["blob"])).decode() == words
+
+
+async def test_equal_events_are_two(served: Served, waiting: WaitingThread) -> None:
+    """The protocol gives events no identity, so the same words twice happened twice."""
+    for _ in range(2):
+        await served.post(waiting.thread_id, waiting.calls[0], event(waiting))
+    first, second = [signalled["id"] for _, signalled in await served.signals(waiting.thread_id)]
+    assert first != second
+
+
+@pytest.mark.parametrize("header", ["Idempotency-Key", "X-Request-Id"])
+async def test_a_request_id_makes_a_repeated_event_one(served: Served, waiting: WaitingThread, header: str) -> None:
+    """The same id of a server is the same event, another id or the same one of another call is another event."""
+    for call_id, key in [(0, "1"), (0, "1"), (0, "2"), (1, "1"), (0, "k" * 5000)]:
+        body = event(waiting, tool_call_id=waiting.calls[call_id])
+        answer = await served.post(waiting.thread_id, waiting.calls[call_id], body, headers={header: key})
+        assert answer.status_code == 200
+    one, again, two, other, long = [signalled["id"] for _, signalled in await served.signals(waiting.thread_id)]
+    assert one == again
+    assert len({one, two, other, long}) == 4
+    assert len(long) < 200
+
+
+# -- questions and views ---------------------------------------------------------------------------------------------
+
+
+async def test_questions_are_kept_and_the_call_stays_open(served: Served, waiting: WaitingThread) -> None:
+    """A link and a choice are stored for clients, with all that is needed to answer; the workflow is not woken."""
+    assert (await served.post(waiting.thread_id, waiting.calls[0], oauth(waiting))).status_code == 200
+    assert (await served.post(waiting.thread_id, waiting.calls[0], choice(waiting))).status_code == 200
+    link, question = await served.store.get_choices(waiting.thread_id)
+    assert (link.kind, link.auth_url) == ("oauth", "https://id.example/authorize?x=1")
+    assert (question.kind, question.prompt, question.choices, question.default) == ("choice", "Which?", ("a", "b"), 1)
+    assert question.response_url == "http://127.0.0.1:1/answer"
+    assert {link.call_id, question.call_id} == {waiting.calls[0]}
+    assert (await served.store.get_call(waiting.thread_id, waiting.calls[0])).result is None
+    assert await served.signals(waiting.thread_id) == []
+
+
+async def test_a_newer_question_takes_the_place_of_the_one_before(served: Served, waiting: WaitingThread) -> None:
+    """A question that comes again, or with other words, is one question; one of another call is another."""
+    for prompt in ("Which?", "Which?", "Really?"):
+        await served.post(waiting.thread_id, waiting.calls[0], choice(waiting, prompt=prompt))
+    await served.post(waiting.thread_id, waiting.calls[1], choice(waiting, id=waiting.calls[1]))
+    questions = await served.store.get_choices(waiting.thread_id)
+    assert [(question.call_id, question.prompt) for question in questions] == [
+        (waiting.calls[0], "Really?"),
+        (waiting.calls[1], "Which?"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [oauth, choice])
+async def test_a_question_of_a_settled_call_is_refused(served: Served, waiting: WaitingThread, kind: Any) -> None:
+    """Nobody can answer it any more, a forged one least of all: 410, and nothing is shown."""
+    await waiting.settle(subscribed=True)
+    assert (await served.post(waiting.thread_id, waiting.calls[0], kind(waiting))).status_code == 410
+    assert await is_untouched(served, waiting)
+
+
+async def test_the_newest_view_is_kept(served: Served, waiting: WaitingThread) -> None:
+    """One view for each type, with the content as it came; a settled call may still send one."""
+    await served.post(waiting.thread_id, waiting.calls[0], view(waiting))
+    await waiting.settle()
+    newest = {"b": [1.5, None], "a": "\ud800"}
+    await served.post(waiting.thread_id, waiting.calls[0], view(waiting, content=newest))
+    await served.post(waiting.thread_id, waiting.calls[0], view(waiting, view_type="plan", content="x"))
+    views = (await served.store.snapshot(waiting.thread_id)).views
+    assert {shown.view_type: shown.content for shown in views} == {
+        "diff": '{"b":[1.5,null],"a":"\\ud800"}',
+        "plan": '"x"',
+    }
+    assert await served.signals(waiting.thread_id) == []
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_forged_callback_changes_nothing(
+    served: Served, store: Store, waiting: WaitingThread, kind: Any
+) -> None:
+    """The token of another call or thread, a changed one, none, and one of a former key are refused; its own works."""
+    key = await store.get_key("callbacks")
+    other = await WaitingThread.stored(store, f"{waiting.thread_id}-other")
+    right = callback_token(key, waiting.thread_id, waiting.calls[0])
+    forged = [
+        callback_token(key, waiting.thread_id, waiting.calls[1]),
+        callback_token(key, other.thread_id, other.calls[0]),
+        callback_token(key, other.thread_id, waiting.calls[0]),
+        callback_token(secrets.token_bytes(32), waiting.thread_id, waiting.calls[0]),
+        right[:-1],
+        right[:-1] + ("A" if right[-1] != "A" else "B"),
+        right.swapcase(),
+        "é",
+    ]
+    for token in forged:
+        answer = await served.post(waiting.thread_id, waiting.calls[0], kind(waiting), token=token)
+        assert answer.status_code == 403
+        assert await is_untouched(served, waiting)
+    assert (await served.post(waiting.thread_id, waiting.calls[0], kind(waiting))).status_code == 200
+    assert not await is_untouched(served, waiting)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_callback_speaks_for_its_own_call_only(
+    served: Served, store: Store, waiting: WaitingThread, kind: Any
+) -> None:
+    """With a right URL, a body that names another thread or call is refused, and neither of the two changes."""
+    other = await WaitingThread.stored(store, f"{waiting.thread_id}-other")
+    bodies = [kind(waiting, group_id=other.thread_id)]
+    if kind is not view:  # it names no call
+        bodies += [kind(waiting, id=waiting.calls[1], tool_call_id=waiting.calls[1]), kind(other)]
+    for body in bodies:
+        answer = await served.post(waiting.thread_id, waiting.calls[0], body)
+        assert answer.status_code == 403
+    assert await is_untouched(served, waiting)
+    assert await is_untouched(served, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_thread_that_is_not_stored_is_not_made(served: Served, thread: str, kind: Any) -> None:
+    """404 although the token is right: a callback never begins a thread."""
+    gone = WaitingThread(served.store, thread, calls=1)
+    assert (await served.post(thread, gone.calls[0], kind(gone))).status_code == 404
+    assert await served.signals(thread) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_closed_thread_takes_nothing(served: Served, waiting: WaitingThread, kind: Any) -> None:
+    """410 with a sentence that says so, whatever it is, and the thread is not woken."""
+    await waiting.close()
+    answer = await served.post(waiting.thread_id, waiting.calls[0], kind(waiting))
+    assert answer.status_code == 410
+    assert "closed" in answer.json()["error"]
+    assert await is_untouched(served, waiting)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b'"text"', "JSON object"),
+        (b'{"type": "tool_result"}', "`group_id` is missing"),
+        (b'{"group_id": "t", "id": "c"}', "`type`"),
+        (b'{"type": "greeting", "group_id": "t"}', "greeting"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"type": "tool_result", "group_id": 1, "id": "c"}', "`group_id`"),
+        (b"\xff\xfe", "not JSON"),
+    ],
+)
+async def test_what_cannot_be_read_is_refused_in_one_sentence(
+    served: Served, waiting: WaitingThread, body: bytes, said: str
+) -> None:
+    """400 and a sentence for whoever wrote the tool server; nothing changes."""
+    answer = await served.post(waiting.thread_id, waiting.calls[0], body)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]
+    assert await is_untouched(served, waiting)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
+async def test_only_post_is_taken(served: Served, waiting: WaitingThread, method: str) -> None:
+    """Another method gets 405, which names the right one, in JSON."""
+    url = await served.url(waiting.thread_id, waiting.calls[0])
+    answer = await served.http.request(method, url, content=b"{}")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert "method" in answer.json()["error"]
+
+
+async def test_an_unknown_path_is_not_found(served: Served) -> None:
+    """404 in JSON, like every other error."""
+    answer = await served.http.post(f"{served.base}/callback")
+    assert (answer.status_code, answer.json()) == (404, {"error": "There is nothing at this path."})
+
+
+@pytest.mark.parametrize("name", ["a/b", "a%2Fb", "a b?c#d", "é漢🐈", "../x", "a//b/"])
+async def test_any_thread_id_works_in_a_path(served: Served, thread: str, name: str) -> None:
+    """A thread's id is whatever people chose; its callbacks reach it and no other thread."""
+    waiting = await WaitingThread.stored(served.store, f"{thread}-{name}")
+    answer = await served.post(waiting.thread_id, waiting.calls[0], result(waiting))
+    assert answer.status_code == 200, answer.text
+    assert len(await served.signals(waiting.thread_id)) == 1
+
+
+# -- many at once ----------------------------------------------------------------------------------------------------
+
+
+async def test_events_sent_one_after_the_other_keep_their_order(served: Served, waiting: WaitingThread) -> None:
+    """An answered event is before all that are sent after its answer."""
+    for number in range(30):
+        await served.post(waiting.thread_id, waiting.calls[0], event(waiting, text=str(number)))
+    signals = await served.signals(waiting.thread_id)
+    assert [signalled["content"] for _, signalled in signals] == [str(number) for number in range(30)]
+
+
+async def test_many_callbacks_at_once_are_all_taken(served: Served, waiting: WaitingThread) -> None:
+    """Two hundred at once, more than are worked on at once: each gets its 200 and its signal."""
+    answers = await asyncio.gather(
+        *(served.post(waiting.thread_id, waiting.calls[0], event(waiting, text=str(number))) for number in range(200))
+    )
+    assert {answer.status_code for answer in answers} == {200}
+    signals = await served.signals(waiting.thread_id)
+    assert sorted(int(signalled["content"]) for _, signalled in signals) == list(range(200))
