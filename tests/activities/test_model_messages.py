@@ -226,7 +226,7 @@ from perdure.tools import Tool
 names = ["delta", "alpha", "echo", "bravo", "golf", "foxtrot", "hotel", "charlie"]
 schema = {"type": "object", "properties": {}}
 agent = Agent("a", model="x", tools=[Tool(name, "", schema, kind="client") for name in names])
-print([tool.name for tool in request_parameters(agent).function_tools])
+print([tool.name for tool in request_parameters("", agent.tools.values()).function_tools])
 """
 
 

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.sync import SyncActivities, store_call
+from activities.store_call import store_call
+from activities.sync import SyncActivities
 from perdure import ids
 from perdure.agent import Agent, Agents, Limits
 from perdure.batch import AppendMessage, AppendParts, SyncBatch, SyncReport
