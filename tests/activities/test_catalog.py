@@ -152,7 +152,8 @@ async def test_of_tools_with_the_same_name_none_is_offered() -> None:
     catalog = await bench.of(await bench.thread("t"))
     assert tuple(catalog.tools) == ("a",)
     assert len(catalog.problems) == 2
-    assert "'x'" in catalog.problems[1] and "s1, s2" in catalog.problems[1]
+    assert "'x'" in catalog.problems[1]
+    assert "s1, s2" in catalog.problems[1]
 
 
 async def test_a_reserved_name_is_never_offered() -> None:
