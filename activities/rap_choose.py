@@ -6,7 +6,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.rap_client import RapClient
-from activities.sync import store_call
+from activities.store_call import store_call
 from perdure.contract import CHOOSE, ChooseRequest
 from perdure.errors import CallNotOpen, ToolsetUnavailable, UsageError
 from perdure.policy import ErrorType

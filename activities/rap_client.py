@@ -32,6 +32,9 @@ UNCERTAIN: Final = timedelta(minutes=10)
 at all; a call that was lost must not keep its thread waiting for ever."""
 
 MANIFEST_BYTES: Final = 1_000_000
+MANIFEST_S: Final = 10.0
+"""How long a conversation waits for a manifest, all tries together: until then its model is not asked."""
+
 NOTICE_S: Final = 5.0
 """How long a server may take to hear that a call or thread has ended. Nobody waits for it, and it is not told again."""
 
@@ -39,8 +42,9 @@ NO_GATEWAY: Final = (
     "This tool's result would come to a gateway, and none is known. It was not called; set PERDURE_GATEWAY_URL."
 )
 
-_FETCH_DELAYS_S: Final = (0.2, 1.0)
-_CHOICE_DELAYS_S: Final = (0.2, 1.0)
+_FEW: Final = 2
+"""How often a manifest or an answer is sent for again: somebody waits for these."""
+
 _USER: Final = "user_id"
 _STORE_DELAYS_S: Final = 0.2, 5.0
 
@@ -98,8 +102,8 @@ class RapClient:
     async def _manifest(self) -> Reply:
         url = self._toolset.base_url + DISCOVERY
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._http.get(url, self._timeout_s, MANIFEST_BYTES, _FETCH_DELAYS_S)
+            async with asyncio.timeout(min(MANIFEST_S, self._timeout_s)):
+                return await self._http.get(url, self._timeout_s, MANIFEST_BYTES, self._retry_delays_s[:_FEW])
         except NotSent as error:
             raise ToolsetUnavailable(f"The tool server {self.name} cannot be reached.") from error
         except (NoAnswer, TimeoutError) as error:
@@ -210,7 +214,7 @@ class RapClient:
             )
         message = {"id": call_id, "selected": selected}
         try:
-            reply = await self._http.post(url, message, self._timeout_s, _CHOICE_DELAYS_S, resend=True)
+            reply = await self._http.post(url, message, self._timeout_s, self._retry_delays_s[:_FEW], resend=True)
         except (NotSent, NoAnswer) as error:
             raise ToolsetUnavailable(f"{self.name} does not take the answer now.") from error
         if reply.status >= 500:

@@ -5,8 +5,10 @@ that fails after it has read the request, and a call could not be sent again.
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Final
 from urllib.parse import urljoin
 
@@ -52,6 +54,16 @@ class Reply:
         return 200 <= self.status < 300
 
 
+@dataclass(frozen=True)
+class _Request:
+    """A POST if there is content, else a GET; of the answer so many bytes are read."""
+
+    url: str
+    timeout_s: float
+    content: bytes | None = field(default=None, repr=False)
+    limit_bytes: int = 0
+
+
 class RapHttp:
     """Requests to one toolset's server. The client is made when it is first needed, in the loop that needs it."""
 
@@ -65,7 +77,8 @@ class RapHttp:
         Raises:
             NotSent, NoAnswer: see there.
         """
-        return await _patiently(lambda: self._send("GET", url, None, timeout_s, limit_bytes), delays_s, resend=True)
+        request = _Request(url, timeout_s, limit_bytes=limit_bytes)
+        return await _patiently(lambda: self._send(request), delays_s, resend=True)
 
     async def post(
         self, url: str, message: object, timeout_s: float, delays_s: Sequence[float] = (), *, resend: bool = False
@@ -78,8 +91,8 @@ class RapHttp:
         Raises:
             NotSent, NoAnswer: see there.
         """
-        content = dumps(message).encode("ascii")
-        return await _patiently(lambda: self._send("POST", url, content, timeout_s, 0), delays_s, resend)
+        request = _Request(url, timeout_s, content=dumps(message).encode("ascii"))
+        return await _patiently(lambda: self._send(request), delays_s, resend)
 
     async def close(self) -> None:
         """Close what is open."""
@@ -87,39 +100,51 @@ class RapHttp:
             await self._client.aclose()
             self._client = None
 
-    async def _send(self, method: str, url: str, content: bytes | None, timeout_s: float, limit_bytes: int) -> Reply:
+    async def _send(self, request: _Request) -> Reply:
         try:
-            async with asyncio.timeout(CONNECT_S + timeout_s):
-                return await self._follow(method, url, content, limit_bytes)
+            # The client's own timeouts are for each read and each redirect; this one is for a server that trickles.
+            async with asyncio.timeout(CONNECT_S + 2 * request.timeout_s):
+                return await self._follow(request)
         except _NOTHING_SENT as error:
             raise NotSent from error
         except (httpx2.TransportError, TimeoutError) as error:
             raise NoAnswer from error
 
-    async def _follow(
-        self, method: str, url: str, content: bytes | None, limit_bytes: int, redirects: int = _REDIRECTS
-    ) -> Reply:
+    async def _follow(self, request: _Request, redirects: int = _REDIRECTS) -> Reply:
         """Send it, and send it again where the same host says that it has moved. Others are not followed."""
-        reply, location = await self._exchange(method, url, content, limit_bytes)
-        target = urljoin(url, location) if location else ""
-        is_moved = reply.status in (_MOVED if method == "GET" else _KEEP_METHOD)
-        if not is_moved or not redirects or not is_web_address(target) or not self._toolset.trusts(target, url):
+        reply, location = await self._exchange(request)
+        is_moved = reply.status in (_MOVED if request.content is None else _KEEP_METHOD)
+        target = _target(request.url, location) if is_moved and redirects else None
+        if target is None or not self._toolset.trusts(target, request.url):
             return reply
-        return await self._follow(method, target, content, limit_bytes, redirects - 1)
+        return await self._follow(replace(request, url=target), redirects - 1)
 
-    async def _exchange(
-        self, method: str, url: str, content: bytes | None, limit_bytes: int
-    ) -> tuple[Reply, str | None]:
+    async def _exchange(self, request: _Request) -> tuple[Reply, str | None]:
         client = self._client = self._client or _new_client()
-        headers = self._headers(url) | ({} if content is None else {"content-type": "application/json"})
-        async with client.stream(method, url, content=content, headers=headers) as response:
+        async with client.stream(
+            "GET" if request.content is None else "POST",
+            request.url,
+            content=request.content,
+            headers=self._headers(request),
+            timeout=httpx2.Timeout(request.timeout_s, connect=CONNECT_S),
+        ) as response:
+            limit_bytes = request.limit_bytes
             body = await _read(response, limit_bytes) if response.is_success and limit_bytes else None
             return Reply(response.status_code, body), response.headers.get("location")
 
-    def _headers(self, url: str) -> dict[str, str]:
-        credentials = self._toolset.headers if self._toolset.trusts(url) else dict[str, str]()
+    def _headers(self, request: _Request) -> dict[str, str]:
+        credentials = self._toolset.headers if self._toolset.trusts(request.url) else dict[str, str]()
+        kind = {} if request.content is None else {"content-type": "application/json"}
         # Unpacking could make a small answer a huge one before its length is seen.
-        return {**credentials, "accept": "application/json", "accept-encoding": "identity"}
+        return {**credentials, **kind, "accept": "application/json", "accept-encoding": "identity"}
+
+
+def _target(url: str, location: str | None) -> str | None:
+    try:
+        target = urljoin(url, location or "")
+    except ValueError:
+        return None
+    return target if location and is_web_address(target) else None
 
 
 async def _patiently(send: Callable[[], Awaitable[Reply]], delays_s: Sequence[float], resend: bool) -> Reply:
@@ -144,9 +169,15 @@ async def _patiently(send: Callable[[], Awaitable[Reply]], delays_s: Sequence[fl
         raise
 
 
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Those of the machine, or of the client library, read once: that takes longer than most calls."""
+    return httpx2.create_ssl_context()
+
+
 def _new_client() -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
-        timeout=httpx2.Timeout(None, connect=CONNECT_S),
+        verify=_certificates(),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
         headers={"user-agent": "perdure"},
     )

@@ -62,11 +62,15 @@ class Answer:
 class ScriptedHttpServer:
     """The server. `script` says how the next requests of a path are answered; after those, `respond` does.
 
+    It has a free port unless it is to come back on one that was used before.
+
     Attributes:
         requests: everything that was asked, oldest first.
+        port: where it listens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        self.port = port
         self.requests: list[Received] = []
         self._scripts: dict[str, deque[Answer]] = defaultdict(deque)
         self._server: asyncio.Server | None = None
@@ -76,8 +80,8 @@ class ScriptedHttpServer:
     @property
     def origin(self) -> str:
         """`http://host:port`."""
-        assert self._server is not None, "the server is not started"
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        assert self.port, "the server is not started"
+        return f"http://127.0.0.1:{self.port}"
 
     def script(self, path: str, *answers: Answer) -> None:
         """Answer the next requests of this path like that, one after the other."""
@@ -105,20 +109,28 @@ class ScriptedHttpServer:
             self._failures.append(error)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
+        await self.stop()
         if self._failures and error is None:
             raise self._failures[0]
+
+    async def stop(self) -> None:
+        """Go away: connections are cut, and nobody listens any more. Safe to repeat."""
+        if self._server is None:
+            return
+        self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.start(asyncio.create_task(self._serve(reader, writer)))

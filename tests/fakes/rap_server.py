@@ -128,6 +128,7 @@ class FakeRapServer(ScriptedHttpServer):
         prefix: of the base URL, such as `/tools`.
         path: of the endpoint, after the prefix: `/` as Node servers have it, `/invoke` as Rust servers do.
         dialect: what its callbacks leave out.
+        port: where it listens; a free one if left out.
 
     Attributes:
         manifest: fields that replace those of the real manifest.
@@ -139,9 +140,15 @@ class FakeRapServer(ScriptedHttpServer):
     """
 
     def __init__(
-        self, *tools: FakeTool, name: str = "fake", prefix: str = "", path: str = "/", dialect: Dialect = "js"
+        self,
+        *tools: FakeTool,
+        name: str = "fake",
+        prefix: str = "",
+        path: str = "/",
+        dialect: Dialect = "js",
+        port: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(port)
         self._tools = {tool.name: tool for tool in tools}
         self._name = name
         self._prefix = prefix
@@ -217,7 +224,7 @@ class FakeRapServer(ScriptedHttpServer):
         """See the base class: discovery, the endpoint, and what is told to every server."""
         match request.method, request.path.removeprefix(self._prefix):
             case "GET", path if path == DISCOVERY:
-                body = json.dumps(self._manifest()).encode()
+                body = json.dumps(self.offer()).encode()
                 return Answer(body=body, headers={"content-type": "application/json"}, taken=False)
             case "POST", path if path in (CLOSE, CANCEL, CHOICE) or self._is_endpoint(request):
                 return Answer()
@@ -227,10 +234,10 @@ class FakeRapServer(ScriptedHttpServer):
     def _is_endpoint(self, request: Received) -> bool:
         return request.path.rstrip("/") == self._path.rstrip("/")
 
-    def _manifest(self) -> dict[str, Any]:
+    def offer(self) -> dict[str, Any]:
+        """The manifest as it is sent."""
         tools = [tool.entry() for tool in self._tools.values()]
-        manifest = {"name": self._name, "endpoint": self.endpoint, "tools": tools} | self.manifest
-        return {name: value for name, value in manifest.items() if value is not ...}
+        return {"name": self._name, "endpoint": self.endpoint, "tools": tools} | self.manifest
 
     async def take(self, request: Received, answer: Answer) -> None:
         """See the base class: start the work of a call, forget a cancelled subscription."""
