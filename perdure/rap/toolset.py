@@ -29,7 +29,7 @@ class RapToolset:
     Attributes:
         base_url: where discovery and the messages about threads and calls go. It holds no secret: it is shown.
         name: the toolset's name, in messages and in `Tool.toolset`; host and path of the URL if left out.
-        timeout: how long the server may take to acknowledge a call, or to send its manifest.
+        timeout: how long the server may take to acknowledge a call; for its manifest it has ten seconds at most.
         expires: a call without a result is given up after this; None: it may take for ever.
         trusted_hosts: hosts (`host` or `host:port`), beside that of the URL, that credentials may be sent to, and
             that answers of people may be posted to.
