@@ -1,0 +1,64 @@
+"""The hand-written MCP server as a program that speaks over stdin and stdout; its arguments say how it misbehaves.
+
+chatter: prints what is no message before it begins. slow: begins late. strict: ends if it is not greeted in the old
+way. stubborn: lives on when its stdin is closed and when it is asked to end, with a child; writes both pids into the
+file that follows. page: offers only the tools of the JSON file that follows. endless: always names a next page.
+"""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.fakes.mcp_tools import FakeMcpServer, Message, Send
+
+
+async def serve(server: FakeMcpServer, flags: list[str]) -> None:
+    """Read messages until stdin ends."""
+    reader = asyncio.StreamReader(limit=2**27)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        message: Message = json.loads(line)
+        if "strict" in flags and message.get("method") == "server/discover":
+            return
+        if "endless" in flags and message.get("method") == "tools/list":
+            await write({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": [], "nextCursor": "1"}})
+            continue
+        await server.take(message, write)
+
+
+async def write(message: Message) -> None:
+    """One line for one message."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def main(flags: list[str]) -> None:
+    """Serve as the flags say."""
+    server = FakeMcpServer()
+    if "page" in flags:
+        page: list[Message] = json.loads(Path(flags[flags.index("page") + 1]).read_text(encoding="utf-8"))
+        server.pages = (tuple(page),)
+    if "slow" in flags:
+        time.sleep(1)
+    if "chatter" in flags:
+        sys.stdout.buffer.write(b'Starting up...\n{"half": \n\xff\xfe\n\n[1,2]\n')
+        sys.stdout.flush()
+    if "stubborn" in flags:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+        Path(flags[flags.index("stubborn") + 1]).write_text(f"{child.pid}", encoding="utf-8")
+    asyncio.run(serve(server, flags))
+    if "stubborn" in flags:
+        time.sleep(600)
+
+
+_: Send = write
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
