@@ -13,7 +13,7 @@ from perdure.errors import UsageError
 from perdure.inputs import Event
 from perdure.messages import Status, Usage
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
-from perdure.ports import Subscription, Tail, ThreadKind
+from perdure.ports import Choice, Subscription, Tail, ThreadKind
 from perdure.timer import Timer
 from perdure.tools import ToolKind
 
@@ -224,13 +224,18 @@ class ChooseRequest(Wire):
 
 
 class CallStatus(Wire):
-    """An open call, as the query `open_calls` shows it."""
+    """An open call, as the query `open_calls` shows it.
+
+    `kind` says who carries it out; None if its workflow does not run, since the store does not know it. `due` is when
+    it ends by itself, in seconds since 1970.
+    """
 
     call_id: str
     tool: Text
     preview: Text = ""
     state: Literal["waiting", "running", "settled"] = "waiting"
-    kind: ToolKind = "function"
+    kind: ToolKind | None = None
+    due: float | None = None
 
 
 class SubscriptionStatus(Wire):
@@ -241,9 +246,19 @@ class SubscriptionStatus(Wire):
     received: int = 0
     paused: Text | None = None
 
+    @classmethod
+    def of(cls, known: Subscription) -> Self:
+        """What is shown of a subscription."""
+        return cls(call_id=known.call_id, tool=known.tool, received=known.received, paused=known.paused)
+
 
 class ThreadStatus(Wire):
-    """The answer to the query `status`."""
+    """The answer to the query `status`.
+
+    `dropped` counts events and results that belonged to nothing, since the thread was last loaded; `children` says
+    whether there may be child threads that are not closed. `choices` are what people are asked: the client adds them,
+    since only the store knows.
+    """
 
     thread_id: str
     agent: str
@@ -259,6 +274,8 @@ class ThreadStatus(Wire):
     problems: tuple[Text, ...] = ()
     subscriptions: tuple[SubscriptionStatus, ...] = ()
     dropped: int = 0
+    children: bool = False
+    choices: tuple[Choice, ...] = ()
 
 
 class Stopped(Wire):

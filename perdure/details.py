@@ -9,13 +9,16 @@ from collections.abc import Iterable
 from typing import Final
 
 from perdure.codec import Text, Wire, clip
-from perdure.contract import ThreadStatus
+from perdure.contract import CallStatus, SubscriptionStatus, ThreadStatus
 from perdure.messages import Status
+from perdure.waiting import call_state, moment
 
 RECENT_LINES = 12
 LINE_CHARS = 200
+NAME_CHARS = 64
 PROBLEM_CHARS = 500
 SHOWN_CALLS = 20
+SHOWN_SUBSCRIPTIONS = 10
 _MARKUP: Final = re.compile(r"[\\`*_\[\]<>&~|#!]")
 
 
@@ -43,6 +46,8 @@ def details(status: ThreadStatus, lines: tuple[Line, ...], title: str | None = N
             f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out",
             *_problems(status),
             *_waiting(status),
+            *_subscriptions(status.subscriptions),
+            *_children(status),
             "",
             "### Last messages",
             "",
@@ -67,11 +72,21 @@ def _headline(status: ThreadStatus) -> str:
             doing = f"waits for {calls} tool call(s)" if calls else "the model is answering"
             return f"Running: turn {status.turn}, step {status.step + 1}, {doing}"
         case "waiting":
-            return f"Waiting: turn {status.turn} needs {len(status.open_calls)} result(s) from outside"
+            return (
+                f"Waiting: turn {status.turn} {_needs([call for call in status.open_calls if call.state != 'settled'])}"
+            )
         case "closed":
             return "Closed"
         case "idle":
             return f"Idle: {_last(status.last)}"
+
+
+def _needs(calls: list[CallStatus]) -> str:
+    outside = sum(call.kind != "workflow" for call in calls)
+    if outside:
+        return f"needs {outside} result(s) from outside"
+    due = [call.due for call in calls if call.due is not None]
+    return f"sleeps until {moment(min(due))}" if due else "sleeps until something happens"
 
 
 def _last(last: Status | None) -> str:
@@ -85,7 +100,7 @@ def _last(last: Status | None) -> str:
 
 def _waiting(status: ThreadStatus) -> list[str]:
     calls = [
-        f"- `{_code(f'{call.tool}({call.preview})')}` {call.state} · `{_code(call.call_id)}`"
+        f"- `{_code(f'{call.tool}({call.preview})')}` {call_state(call)} · `{_code(call.call_id, NAME_CHARS)}`"
         for call in status.open_calls[:SHOWN_CALLS]
     ]
     if len(status.open_calls) > SHOWN_CALLS:
@@ -93,15 +108,37 @@ def _waiting(status: ThreadStatus) -> list[str]:
     lines = ["", "### Open tool calls", "", *calls] if calls else []
     if status.queued or status.deferred:
         lines += ["", f"{status.queued} message(s) queued, {status.deferred} event(s) deferred."]
+    if status.dropped:
+        lines += ["", f"{status.dropped} event(s) or result(s) dropped: nothing waited for them."]
     return lines
+
+
+def _subscriptions(known: tuple[SubscriptionStatus, ...]) -> list[str]:
+    lines = [
+        f"- `{_code(one.tool, NAME_CHARS)}` {one.received} event(s){_paused(one)} · `{_code(one.call_id, NAME_CHARS)}`"
+        for one in known[:SHOWN_SUBSCRIPTIONS]
+    ]
+    if len(known) > SHOWN_SUBSCRIPTIONS:
+        lines.append(f"- and {len(known) - SHOWN_SUBSCRIPTIONS} more")
+    return ["", "### Subscriptions", "", *lines] if lines else []
+
+
+def _paused(subscription: SubscriptionStatus) -> str:
+    return f", **paused**: {_plain(clip(subscription.paused, LINE_CHARS))}" if subscription.paused else ""
+
+
+def _children(status: ThreadStatus) -> list[str]:
+    if not status.children:
+        return []
+    return ["", f"It has child threads: `perdure children {_code(status.thread_id)}`."]
 
 
 def _problems(status: ThreadStatus) -> list[str]:
     return ["", "### Problems", "", *(f"- {_plain(problem)}" for problem in status.problems)] if status.problems else []
 
 
-def _code(text: str) -> str:
-    return clip(text, LINE_CHARS).replace("`", "'")
+def _code(text: str, limit: int = LINE_CHARS) -> str:
+    return clip(text, limit).replace("`", "'")
 
 
 def _plain(text: str) -> str:

@@ -18,9 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.policy import NOTIFY as NOTIFY_POLICY
     from perdure.ports import Tail, ThreadRecord
     from workflows.attributes import Attributes, State
-    from workflows.background import Background
     from workflows.calls import Handle
-    from workflows.children import Children
     from workflows.handlers import ThreadHandlers
     from workflows.results import cancelled, not_subscribed, result_of, slept_already, timed_out
     from workflows.run_length import ACTIVITY, TASK
@@ -34,8 +32,6 @@ class ThreadDispatch(ThreadHandlers):
         super().__init__()
         self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
         self._attributes = Attributes(self._loaded.tail.thread, enabled=False)
-        self._background = Background(self._board)
-        self._children = Children(self._thread_id, self._background)
 
     async def _dispatch(self, turn: OpenTurn) -> None:
         """Run the calls of a step that is durable, and take in results until its group is settled.

@@ -18,8 +18,10 @@ with workflow.unsafe.imports_passed_through():
     from perdure.inputs import Accepted, UserMessage
     from perdure.policy import CHOOSE as CHOOSE_POLICY
     from perdure.policy import ErrorType
+    from workflows.background import Background
     from workflows.board import Board
     from workflows.calls import Calls
+    from workflows.children import Children
     from workflows.mailbox import Mailbox
     from workflows.run_length import TASK, UPDATE, RunLength
     from workflows.status import thread_status
@@ -41,6 +43,8 @@ class ThreadHandlers:
         self._mailbox = Mailbox(self._board, self._length)
         self._history = HistoryManager(HistoryState(thread_id=self._thread_id))
         self._calls = Calls()
+        self._background = Background(self._board)
+        self._children = Children(self._thread_id, self._background)
         self._is_loaded = False
         self._is_leaving = False
 
@@ -132,7 +136,14 @@ class ThreadHandlers:
     @workflow.query
     def status(self) -> ThreadStatus:
         """Where the thread stands."""
-        return thread_status(self._agent, self._history.state, self._mailbox.inbox, self._calls, self._board.problems)
+        return thread_status(
+            self._agent,
+            self._history.state,
+            self._mailbox.inbox,
+            self._calls,
+            self._board.problems,
+            children=self._children.any,
+        )
 
     @workflow.query
     def transcript(self) -> str:

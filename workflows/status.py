@@ -4,7 +4,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from perdure.codec import Text
-    from perdure.contract import CallStatus, ThreadStatus
+    from perdure.contract import CallStatus, SubscriptionStatus, ThreadStatus
     from perdure.history_state import HistoryState, LiveCall
     from perdure.inbox import Inbox
     from perdure.inputs import Event, UserMessage
@@ -13,12 +13,12 @@ with workflow.unsafe.imports_passed_through():
 
 
 def thread_status(
-    agent: str, history: HistoryState, inbox: Inbox, calls: Calls, problems: tuple[Text, ...]
+    agent: str, history: HistoryState, inbox: Inbox, calls: Calls, problems: tuple[Text, ...], *, children: bool
 ) -> ThreadStatus:
     """Where a thread stands."""
     turn = history.open
     waiting = inbox.waiting
-    state: State = "idle"
+    state: State = "closed" if history.closed else "idle"
     if turn is not None:
         state = "waiting" if calls.wait_only_outside(turn) else "running"
     return ThreadStatus(
@@ -34,6 +34,9 @@ def thread_status(
         deferred=sum(isinstance(content, Event) for content in waiting),
         usage=history.usage,
         problems=problems,
+        subscriptions=tuple(map(SubscriptionStatus.of, history.subscriptions)),
+        dropped=history.dropped,
+        children=children,
     )
 
 
@@ -45,4 +48,5 @@ def _call_status(call: LiveCall, calls: Calls) -> CallStatus:
         preview=call.outline.preview,
         state="settled" if call.settled else ("running" if running else "waiting"),
         kind=call.outline.kind,
+        due=call.due,
     )

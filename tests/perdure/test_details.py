@@ -4,8 +4,17 @@ from typing import Any
 
 from hypothesis import given
 
-from perdure.contract import CallStatus, ThreadStatus
-from perdure.details import LINE_CHARS, RECENT_LINES, SHOWN_CALLS, Line, details, remember, transcript
+from perdure.contract import CallStatus, SubscriptionStatus, ThreadStatus
+from perdure.details import (
+    LINE_CHARS,
+    RECENT_LINES,
+    SHOWN_CALLS,
+    SHOWN_SUBSCRIPTIONS,
+    Line,
+    details,
+    remember,
+    transcript,
+)
 from perdure.messages import Status, Usage
 from tests.perdure.wire_values import values_of
 from tests.properties import hostile_text
@@ -38,7 +47,7 @@ def test_a_running_turn_shows_its_calls_and_who_waits() -> None:
     assert "**Running: turn 4, step 2, waits for 2 tool call(s)**" in page
     assert "3 model calls · 12,345 tokens in, 67 out" in page
     assert '- `get_weather({"city":"Paris"})` running · `call_1`' in page
-    assert "- `ask()` waiting · `call_2`" in page
+    assert "- `ask()` waiting for the user's side · `call_2`" in page
     assert "2 message(s) queued, 1 event(s) deferred." in page
 
 
@@ -46,6 +55,40 @@ def test_a_turn_that_waits_for_the_user_s_side_says_for_how_many_results() -> No
     """Whoever looks knows that no worker is at fault."""
     waiting = IDLE.with_(state="waiting", turn=1, open_calls=(CallStatus(call_id="c", tool="ask", kind="client"),))
     assert "**Waiting: turn 1 needs 1 result(s) from outside**" in details(waiting, ())
+
+
+def test_a_sleeper_says_when_it_wakes() -> None:
+    """The headline has the first time, the list that of each call; without a time it is an event that wakes it."""
+    nap, doze = (CallStatus(call_id=f"c{n}", tool="sleep", kind="workflow", due=1e9 + n * 60) for n in range(2))
+    page = details(IDLE.with_(state="waiting", turn=2, open_calls=(doze, nap)), ())
+    assert "**Waiting: turn 2 sleeps until 2001-09-09 01:46:40 UTC**" in page
+    assert "- `sleep()` sleeping until 2001-09-09 01:47:40 UTC · `c1`" in page
+    endless = CallStatus(call_id="c", tool="sleep_until_event_or_input", kind="workflow")
+    page = details(IDLE.with_(state="waiting", turn=2, open_calls=(endless,)), ())
+    assert "**Waiting: turn 2 sleeps until something happens**" in page
+    remote = CallStatus(call_id="r", tool="deploy", kind="rap", due=1e9)
+    page = details(IDLE.with_(state="waiting", turn=2, open_calls=(endless, remote)), ())
+    assert "**Waiting: turn 2 needs 1 result(s) from outside**" in page
+    assert "- `deploy()` waiting for its tool server until 2001-09-09 01:46:40 UTC · `r`" in page
+
+
+def test_subscriptions_are_listed_with_their_counts_and_pauses() -> None:
+    """Whoever wonders why nothing comes any more reads the reason, and the id by which to resume it."""
+    paused = SubscriptionStatus(call_id="call_2", tool="prices", received=600, paused="600 events *came* in a minute")
+    known = (SubscriptionStatus(call_id="call_1", tool="mail", received=3), paused)
+    page = details(IDLE.with_(subscriptions=known, dropped=7), ())
+    assert "### Subscriptions\n\n- `mail` 3 event(s) · `call_1`\n" in page
+    assert "- `prices` 600 event(s), **paused**: 600 events \\*came\\* in a minute · `call_2`" in page
+    assert "7 event(s) or result(s) dropped: nothing waited for them." in page
+    assert "dropped" not in details(IDLE, ())
+    page = details(IDLE.with_(subscriptions=known * SHOWN_SUBSCRIPTIONS), ())
+    assert f"- and {SHOWN_SUBSCRIPTIONS} more" in page
+
+
+def test_child_threads_are_said_with_the_command_that_lists_them() -> None:
+    """The control: a thread without any says nothing of them."""
+    assert "It has child threads: `perdure children t`." in details(IDLE.with_(children=True), ())
+    assert "child" not in details(IDLE, ())
 
 
 def test_how_the_last_turn_ended_is_said_with_its_reason() -> None:
@@ -125,6 +168,7 @@ def test_a_page_is_small_whatever_happens() -> None:
         open_calls=calls,
         last=Status(state="incomplete", reason="error", detail=long),
         problems=tuple(long for _ in range(10)),
+        subscriptions=tuple(SubscriptionStatus(call_id=long, tool=long, paused=long) for _ in range(100)),
     )
     lines: tuple[Line, ...] = ()
     for _ in range(RECENT_LINES):
