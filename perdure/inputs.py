@@ -92,7 +92,7 @@ class Event(Input):
     final: bool = False
     associative: bool = True
     source: EventSource = "subscription"
-    at: float = 0.0
+    at: float = Field(default=0.0, allow_inf_nan=False)
 
     @property
     def digest(self) -> str:

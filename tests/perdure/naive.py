@@ -1,184 +1,24 @@
-"""The naive twins of the history manager's world: they keep everything in lists and take no short cuts.
+"""The naive twin of the history manager: it keeps everything in lists and takes no short cuts.
 
-`NaiveStore` applies batches with the promises of `perdure.batch`. `NaiveThread` says what a conversation should be,
-knowing everything that ever happened: it has no head, no tail, no counts, and nothing is ever decided twice.
+`NaiveThread` says what a conversation should be, knowing everything that ever happened: it has no head, no tail, no
+counts, and nothing is ever decided twice.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perdure import ids
-from perdure.batch import (
-    AppendMessage,
-    AppendParts,
-    CommitResults,
-    CommitStep,
-    Operation,
-    Refused,
-    RemoveSubscription,
-    SetStatus,
-    StageResult,
-    SyncBatch,
-    SyncReport,
-    TrackSubscription,
-)
 from perdure.codec import digest
-from perdure.errors import StaleWriter
-from perdure.history_state import Phase
-from perdure.inputs import AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
-from perdure.messages import EventPart, Message, Part, Role, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import OpenCall, Path, Subscription, Tail, ThreadRecord
+from perdure.history_state import Phase, SubscriptionLimits
+from perdure.inputs import AnyInput, Control, Disposition, Event, Interrupt, ToolResult, UserMessage
+from perdure.messages import EventPart, Outcome, Part, Role, Status, TextPart, ToolCallPart, ToolResultPart
+from perdure.subscriptions import too_many, with_id
+from perdure.tools import KEPT_ARGUMENTS
 from perdure.turn import INTERRUPTED
-from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
+from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts
+from tests.perdure.naive_store import THREAD, Declared
 
-THREAD = "t2"
-
-Step = tuple[int, int]
-
-
-class NaiveStore:
-    """What one thread has stored."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.digests: dict[str, str] = {}
-        self.open_calls: list[OpenCall] = []
-        self.subscriptions: list[Subscription] = []
-        self.streaming: dict[Step, list[Chunk]] = {}
-        self.finished: dict[Step, tuple[Part, ...]] = {}
-        self.version = 0
-        self.sync_id: str | None = None
-        self.settled: list[str] = []
-
-    def append_messages(self, batch: SyncBatch) -> SyncReport:
-        """Apply a batch once, or refuse it whole."""
-        if (batch.number, batch.sync_id) == (self.version, self.sync_id):
-            return SyncReport(number=batch.number)
-        if batch.number != self.version + 1:
-            raise StaleWriter(f"at version {self.version}")
-        refused = tuple(
-            Refused(input_id=operation.message.input_id, conflict=known != operation.digest)
-            for operation in batch.operations
-            if isinstance(operation, AppendMessage)
-            and operation.message.input_id
-            and (known := self.digests.get(operation.message.input_id)) is not None
-        )
-        if refused:
-            return SyncReport(number=self.version, refused=refused)
-        for operation in batch.operations:
-            self._apply(operation)
-        self.version, self.sync_id = batch.number, batch.sync_id
-        return SyncReport(number=batch.number)
-
-    def stage(self, result: ToolResultPart) -> None:
-        """Keep a result under its open call; the first one wins."""
-        self.open_calls = [
-            call.with_(result=call.result or result) if call.call_id == result.call_id else call
-            for call in self.open_calls
-        ]
-
-    def message(self, message_id: str) -> Message:
-        """A stored message."""
-        return next(message for message in self.messages if message.id == message_id)
-
-    @property
-    def path(self) -> Path:
-        """The conversation."""
-        return Path(messages=tuple(self.messages))
-
-    def tail(self, processed: int = 5) -> Tail:
-        """What a new owner of the thread reads."""
-        head = self.messages[-1] if self.messages else None
-        steps = [part.step for part in head.parts] if head else []
-        return Tail(
-            thread=ThreadRecord(
-                thread_id=THREAD,
-                agent="a",
-                version=self.version,
-                turn=max((message.turn for message in self.messages), default=0),
-                head_id=head.id if head else None,
-            ),
-            sync_id=self.sync_id,
-            message=head.with_(parts=()) if head else None,
-            parts=len(head.parts) if head else 0,
-            step=self.open_calls[0].step if self.open_calls else max(steps, default=-1) + 1,
-            calls=tuple(self.open_calls),
-            subscriptions=tuple(self.subscriptions),
-            processed=tuple(self.digests.items())[max(0, len(self.digests) - processed) :],
-        )
-
-    def _apply(self, operation: Operation) -> None:
-        match operation:
-            case AppendMessage(message=message):
-                assert message.id not in [other.id for other in self.messages]
-                self.messages.append(message)
-                if message.input_id:
-                    self.digests[message.input_id] = operation.digest or ""
-            case AppendParts():
-                self._place(operation.message_id, operation.start, operation.parts)
-                self._open_calls(operation.message_id, operation.start, operation.parts)
-            case CommitStep():
-                parts = self._taken(operation)
-                self._place(operation.message_id, operation.start, parts)
-                self._open_calls(operation.message_id, operation.start, parts)
-            case StageResult(result=result):
-                assert result.call_id in [call.call_id for call in self.open_calls]
-                self.stage(result)
-            case CommitResults():
-                self._commit_results(operation)
-            case SetStatus(message_id=message_id, status=status):
-                assert message_id not in self.settled, "a status settles once"
-                self.settled.append(message_id)
-                self._replace(self.message(message_id).with_(status=status))
-            case TrackSubscription(call_id=call_id, tool=tool):
-                self.subscriptions.append(Subscription(call_id=call_id, tool=tool))
-            case RemoveSubscription(call_id=call_id):
-                self.subscriptions = [kept for kept in self.subscriptions if kept.call_id != call_id]
-
-    def _taken(self, operation: CommitStep) -> tuple[Part, ...]:
-        step = (operation.turn, operation.step)
-        chunks, finished = self.streaming.pop(step, []), self.finished.pop(step, None)
-        parts = TurnBuffer(chunks).parts if finished is None else finished
-        if operation.discard:
-            return ()
-        if operation.sealed:
-            return sealed_parts(parts)
-        assert finished is not None or not chunks, "a step is committed when it is done"
-        return trim_reasoning(parts) if operation.trim_reasoning else parts
-
-    def _open_calls(self, message_id: str, start: int, parts: tuple[Part, ...]) -> None:
-        turn = self.message(message_id).turn
-        calls = [(position, part) for position, part in enumerate(parts, start) if isinstance(part, ToolCallPart)]
-        for index, (position, part) in enumerate(calls):
-            refusal = None
-            if part.error is not None:
-                refusal = ToolResultPart(call_id=part.call_id, outcome="error", content=part.error, step=part.step)
-            opened = OpenCall(
-                call_id=part.call_id,
-                message_id=message_id,
-                turn=turn,
-                step=part.step,
-                index=index,
-                position=position,
-                tool=part.tool,
-                result=refusal,
-            )
-            self.open_calls.append(opened)
-
-    def _commit_results(self, operation: CommitResults) -> None:
-        made = {result.call_id: result for result in operation.results}
-        staged = {call.call_id: call.result for call in self.open_calls}
-        assert sorted(operation.call_ids) == sorted(staged), "the whole group, and nothing else, is closed"
-        results = [staged[call_id] or made[call_id] for call_id in operation.call_ids]
-        self.open_calls = []
-        self._place(operation.message_id, operation.start, tuple(results))
-
-    def _place(self, message_id: str, start: int, parts: tuple[Part, ...]) -> None:
-        message = self.message(message_id)
-        assert len(message.parts) == start, "parts go to the end"
-        self._replace(message.with_(parts=message.parts + parts))
-
-    def _replace(self, changed: Message) -> None:
-        self.messages = [changed if message.id == changed.id else message for message in self.messages]
+LIMITS = SubscriptionLimits(active=4, events_per_minute=3, events=5)
 
 
 @dataclass
@@ -186,8 +26,17 @@ class NaiveCall:
     """A call of the open step; `told` when the thread knows that it has its result."""
 
     call_id: str
+    tool: str
+    declared: Declared
+    arguments: str = "{}"
     result: ToolResultPart | None = None
     told: bool = False
+    due: float | None = None
+
+    @property
+    def closes(self) -> bool:
+        """Whether this call, when it went well, closes the thread."""
+        return self.declared.operation == "close_thread"
 
 
 @dataclass
@@ -201,13 +50,39 @@ class NaiveMessage:
 
 
 @dataclass
+class NaiveSubscription:
+    """A subscription, with the times of its events since it was loaded or resumed."""
+
+    tool: str
+    arguments: str
+    received: int = 0
+    times: list[float] = field(default_factory=list[float])
+    paused: str | None = None
+
+
+@dataclass
+class NaiveSpawn:
+    """A child thread that should be made: it inherits so many parts of so many messages."""
+
+    event_id: str
+    content: str
+    call_id: str
+    messages: int
+    parts: int | None
+
+
+@dataclass
 class NaiveThread:
     """A conversation as it should be."""
 
+    tools: Mapping[str, Declared] = field(default_factory=dict[str, Declared])
     messages: list[NaiveMessage] = field(default_factory=list[NaiveMessage])
     accepted: dict[str, str] = field(default_factory=dict[str, str])
-    subscriptions: list[str] = field(default_factory=list[str])
+    spawned: dict[str, str] = field(default_factory=dict[str, str])
+    subscriptions: dict[str, NaiveSubscription] = field(default_factory=dict[str, NaiveSubscription])
     interrupted: list[str] = field(default_factory=list[str])
+    cancelled: list[str] = field(default_factory=list[str])
+    spawns: list[NaiveSpawn] = field(default_factory=list[NaiveSpawn])
     calls: list[NaiveCall] = field(default_factory=list[NaiveCall])
     all_calls: list[str] = field(default_factory=list[str])
     streamed: list[Chunk] = field(default_factory=list[Chunk])
@@ -216,6 +91,9 @@ class NaiveThread:
     due: bool = False
     turn: int = 0
     step: int = 0
+    dropped: int = 0
+    closing: bool = False
+    closed: bool = False
 
     @property
     def phase(self) -> Phase:
@@ -224,7 +102,13 @@ class NaiveThread:
             return "idle"
         if self.running:
             return "busy"
-        return "calling" if self.calls else "boundary"
+        if not self.calls:
+            return "boundary"
+        return "sleeping" if self._only_sleeps else "calling"
+
+    @property
+    def _only_sleeps(self) -> bool:
+        return all(call.declared.passive for call in self.calls if not call.told)
 
     # -- inputs ------------------------------------------------------------------------------------------------
 
@@ -238,12 +122,13 @@ class NaiveThread:
             case ToolResult():
                 return self._tool_result(content)
             case Interrupt():
-                if self.due and self.open is None:
-                    self.open_due_turn()
+                self.open_due_turn()
                 if self.open is None:
                     return "dropped"
                 self.close("cancelled")
                 return "interrupted"
+            case Control():
+                return self._control(content)
 
     def open_due_turn(self) -> None:
         """New words are answered by a turn."""
@@ -253,34 +138,74 @@ class NaiveThread:
             self.turn, self.step, self.due = self.turn + 1, 0, False
 
     def _known(self, input_id: str, text: str) -> Disposition | None:
-        if input_id not in self.accepted:
+        known = {**self.accepted, **self.spawned}.get(input_id)
+        if known is None:
             return None
-        return "duplicate" if self.accepted[input_id] == digest(text) else "conflict"
+        return "duplicate" if known == digest(text) else "conflict"
 
     def _user_message(self, message: UserMessage) -> Disposition:
+        if self.closed or self.closing:
+            return "rejected"
         disposition: Disposition = "started"
         if self.open is not None:
-            if message.mode == "reject":
+            sleeps = self.phase == "sleeping"
+            if message.mode == "reject" and not sleeps:
                 return "rejected"
-            steers = message.mode == "steer" and self.phase == "boundary"
+            steers = sleeps or (message.mode == "steer" and self.phase == "boundary")
             disposition = "steered" if steers else "interrupted"
             self.close("steered" if steers else "cancelled")
-        self._append("user", message.id, message.text, TextPart(text=message.text))
+        self._append("user", message.id, message.text, [TextPart(text=message.text)])
         return disposition
 
     def _event(self, event: Event) -> Disposition:
-        if event.call_id not in self.subscriptions:
-            return "dropped"
-        part = EventPart(event_id=event.id, origin_call_id=event.call_id, content=event.content)
-        self._append("event", event.id, event.content, part)
+        if event.source != "subscription" and not self.closed:
+            return self._joins(event, "spawn_thread", None, None)
+        subscription = self.subscriptions.get(event.call_id)
         if event.final:
-            self.subscriptions.remove(event.call_id)
-        return "started"
+            self.subscriptions.pop(event.call_id, None)
+        if subscription is None or subscription.paused:
+            return self._drop()
+        subscription.received += 1
+        subscription.times.append(event.at)
+        subscription.paused = _reason_to_pause(subscription)
+        note = None
+        if subscription.paused and not event.final:
+            note = (
+                f"(The subscription {event.call_id} of {subscription.tool} is paused: {subscription.paused}. "
+                "What else it sends is dropped until a person resumes it.)"
+            )
+        if event.associative:
+            return self._joins(event, subscription.tool, subscription.arguments, note)
+        told = event.content if note is None else f"{event.content}\n\n{note}"
+        self.spawns.append(NaiveSpawn(event.id, told, event.call_id, len(self.messages), self._settled_parts()))
+        self.spawned[event.id] = digest(event.content)
+        return "spawned"
 
-    def _append(self, role: Role, input_id: str, text: str, part: Part) -> None:
-        self.messages.append(NaiveMessage(role, [part], input_id))
+    def _joins(self, event: Event, tool: str, arguments: str | None, note: str | None) -> Disposition:
+        disposition: Disposition = "started"
+        if self.open is not None:
+            self.close("steered")
+            disposition = "steered"
+        parts: list[Part] = [
+            EventPart(
+                event_id=event.id,
+                origin_call_id=event.call_id,
+                content=event.content,
+                origin_tool=tool,
+                origin_arguments=arguments,
+            )
+        ]
+        self._append("event", event.id, event.content, parts + ([TextPart(text=note)] if note else []))
+        return disposition
+
+    def _append(self, role: Role, input_id: str, text: str, parts: list[Part]) -> None:
+        self.messages.append(NaiveMessage(role, parts, input_id))
         self.accepted[input_id] = digest(text)
         self.due = True
+
+    def _drop(self) -> Disposition:
+        self.dropped += 1
+        return "dropped"
 
     def _tool_result(self, result: ToolResult) -> Disposition:
         for call in self.calls:
@@ -288,13 +213,45 @@ class NaiveThread:
                 if call.told:
                     return "duplicate"
                 if not result.staged:
-                    size = len(result.content.encode("utf-8", "surrogatepass"))
-                    part = ToolResultPart(call_id=call.call_id, content=result.content, size_bytes=size, step=self.step)
-                    self.stage(part)
+                    self._answer_from_outside(call, result)
                 call.told = True
                 self._close_group_when_told()
                 return "settled"
-        return "dropped"
+        return self._drop()
+
+    def _answer_from_outside(self, call: NaiveCall, result: ToolResult) -> None:
+        content, outcome = result.content, result.outcome
+        if result.subscription and outcome == "ok":
+            if len(self.subscriptions) >= LIMITS.active:
+                content, outcome = too_many(LIMITS.active), "error"
+                self.cancelled.append(call.call_id)
+            else:
+                content = with_id(content, call.call_id)
+                self.subscriptions[call.call_id] = NaiveSubscription(call.tool, call.arguments)
+        self.stage(self.result(call.call_id, content, outcome))
+
+    def result(self, call_id: str, content: str, outcome: Outcome = "ok") -> ToolResultPart:
+        """The result of a call of this step."""
+        size = len(content.encode("utf-8", "surrogatepass"))
+        return ToolResultPart(call_id=call_id, content=content, outcome=outcome, size_bytes=size, step=self.step)
+
+    def _control(self, control: Control) -> Disposition:
+        if self.closed:
+            return "dropped"
+        match control.action:
+            case "close":
+                self.open_due_turn()
+                if self.open is not None:
+                    self.close("cancelled", "The thread was closed.")
+                self._close_thread()
+            case "cancel_subscription":
+                if self.subscriptions.pop(control.call_id, None):
+                    self.cancelled.append(control.call_id)
+            case "resume_subscription":
+                known = self.subscriptions.get(control.call_id)
+                if known and known.paused:
+                    self.subscriptions[control.call_id] = NaiveSubscription(known.tool, known.arguments)
+        return "settled"
 
     # -- the turn ----------------------------------------------------------------------------------------------
 
@@ -307,15 +264,20 @@ class NaiveThread:
         self.open.parts.extend(own)
         for part in own:
             if isinstance(part, ToolCallPart):
-                refusal = part.error is not None and ToolResultPart(
-                    call_id=part.call_id, outcome="error", content=part.error, step=self.step
-                )
-                self.calls.append(NaiveCall(part.call_id, refusal or None, told=bool(refusal)))
+                self.calls.append(self._new_call(part))
                 self.all_calls.append(part.call_id)
         if self.calls:
             self._close_group_when_told()
         else:
             self._settle(status)
+
+    def _new_call(self, part: ToolCallPart) -> NaiveCall:
+        declared = self.tools.get(part.tool, Declared())
+        arguments = part.arguments if declared.kind in KEPT_ARGUMENTS else "{}"
+        refusal = None
+        if part.error is not None:
+            refusal = ToolResultPart(call_id=part.call_id, outcome="error", content=part.error, step=self.step)
+        return NaiveCall(part.call_id, part.tool, declared, arguments, refusal, told=refusal is not None)
 
     def fail(self, detail: str) -> None:
         """The open turn ends with an error; what streamed is dropped."""
@@ -323,7 +285,7 @@ class NaiveThread:
         self._close_calls()
         self._settle(Status(state="incomplete", reason="error", detail=detail))
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, detail: str | None = None) -> None:
         """The open turn is stopped where it stands."""
         assert self.open is not None
         if self.calls:
@@ -331,7 +293,7 @@ class NaiveThread:
         else:
             self.open.parts.extend(self.stamped(sealed_parts(TurnBuffer(self.streamed).parts)))
         self.streamed = []
-        self._settle(Status.model_validate({"state": "incomplete", "reason": reason}))
+        self._settle(Status.model_validate({"state": "incomplete", "reason": reason, "detail": detail}))
 
     def stage(self, result: ToolResultPart) -> None:
         """A result is there; the first one stays."""
@@ -339,14 +301,29 @@ class NaiveThread:
             if call.call_id == result.call_id and call.result is None:
                 call.result = result
 
+    def close_thread(self) -> None:
+        """The thread takes nothing more, when the calls that are open have their results."""
+        if self.calls:
+            self.closing = True
+            self._close_group_when_told()
+        elif not self.closed:
+            if self.running:
+                self.close("cancelled")
+            self._settle(Status())
+            self._close_thread()
+
     def crash(self, *, keeps_stream: bool) -> None:
         """Its owner is gone: nothing runs, and the next one is told all that is stored."""
         self.running = False
         if not keeps_stream:
             self.streamed = []
-        self.interrupted = []
+        self.interrupted, self.cancelled, self.spawns, self.spawned = [], [], [], {}
+        self.dropped = 0
+        for subscription in self.subscriptions.values():
+            subscription.times = []
         for call in self.calls:
             call.told = call.result is not None
+        self.closing = any(call.closes and call.result and call.result.outcome == "ok" for call in self.calls)
         if self.calls:
             self._close_group_when_told()
 
@@ -364,6 +341,8 @@ class NaiveThread:
         for call in self.calls:
             if not call.told:
                 self.interrupted.append(call.call_id)
+                if call.declared.kind == "rap":
+                    self.cancelled.append(call.call_id)
             call.told = True
             call.result = call.result or ToolResultPart(
                 call_id=call.call_id, outcome="interrupted", content=INTERRUPTED, step=self.step
@@ -373,12 +352,43 @@ class NaiveThread:
 
     def _close_group_when_told(self) -> None:
         assert self.open is not None
-        if all(call.told for call in self.calls):
+        if self.closing and self._only_sleeps and not all(call.told for call in self.calls):
+            self._close_calls()
+        elif all(call.told for call in self.calls):
             self.open.parts.extend(call.result for call in self.calls if call.result)
             self.calls = []
             self.step += 1
+            if self.closing:
+                self._settle(Status())
+                self._close_thread()
+
+    def _close_thread(self) -> None:
+        if not self.closed:
+            self.cancelled.extend(self.subscriptions)
+            self.subscriptions = {}
+            self.closing, self.closed = False, True
 
     def _settle(self, status: Status) -> None:
-        assert self.open is not None
-        self.open.status = status
-        self.open, self.running = None, False
+        if self.open is not None:
+            self.open.status = status
+            self.open, self.running = None, False
+
+    def _settled_parts(self) -> int | None:
+        """How many parts of the open message a child may inherit: none of a call without a result, nor behind it."""
+        if self.open is None:
+            return None
+        waiting = {call.call_id for call in self.calls}
+        for position, part in enumerate(self.open.parts):
+            if isinstance(part, ToolCallPart) and part.call_id in waiting:
+                return position
+        return len(self.open.parts)
+
+
+def _reason_to_pause(subscription: NaiveSubscription) -> str | None:
+    newest = subscription.times[-1]
+    same_minute = [time for time in subscription.times if time // 60 == newest // 60]
+    if len(same_minute) >= LIMITS.events_per_minute:
+        return f"{len(same_minute)} events came within a minute"
+    if LIMITS.events is not None and subscription.received >= LIMITS.events:
+        return f"it has sent {subscription.received} events, as many as one subscription may"
+    return None

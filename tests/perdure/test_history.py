@@ -4,24 +4,20 @@ In the order in which a caller meets them: construction, the two layers, sync an
 compaction and threads, and the bug cases that are decided here.
 """
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
 from perdure import ids
-from perdure.batch import AppendMessage, AppendParts, Refused, StageResult, SyncBatch, SyncReport
+from perdure.batch import AppendMessage, AppendParts, Refused, StageResult, SyncReport
 from perdure.codec import dumps, loads
 from perdure.contract import CallOutline, CompleteResult
 from perdure.draft import DETAIL_CHARS
 from perdure.errors import StaleWriter, UnflushedTurn
 from perdure.history import HistoryManager
-from perdure.history_state import HistoryState, Phase, SpawnPoint
-from perdure.inputs import AnyInput, Disposition, Event, Interrupt, Mode, ToolResult, UserMessage
+from perdure.history_state import HistoryState, SpawnPoint
+from perdure.inputs import AnyInput, Event, Interrupt, Mode, ToolResult, UserMessage
 from perdure.messages import (
     EventPart,
-    Message,
-    Part,
+    FileRef,
     ReasoningPart,
     Status,
     TextPart,
@@ -34,90 +30,15 @@ from perdure.ports import Summary
 from perdure.turn import INTERRUPTED
 from perdure.turn_buffer import Chunk
 from perdure.view import Response, Result, UserText, view
-from tests.perdure.naive import THREAD, NaiveStore
+from tests.perdure.driven import Thread, call, results, texts
+from tests.perdure.naive_store import THREAD
 from tests.perdure.view_rules import items, violations
-
-
-class Thread:
-    """A manager over a naive store, and what one does with it."""
-
-    def __init__(self) -> None:
-        self.store = NaiveStore()
-        self.history = HistoryManager.from_tail(self.store.tail())
-
-    def say(self, text: str, name: str = "m1", mode: Mode = "interrupt") -> Disposition:
-        """A user message, synced."""
-        return self.take(UserMessage(id=name, text=text, mode=mode))
-
-    def take(self, content: AnyInput) -> Disposition:
-        """An input, synced; what became of it in the end."""
-        told = self.history.handle_content(content)
-        self.sync()
-        dispositions = self.history.take_dispositions()
-        return dispositions[content.id] if isinstance(content, UserMessage | Event) else told
-
-    def stream(self, *parts: Part) -> None:
-        """A step begins and streams parts."""
-        self.history.begin_step()
-        for index, part in enumerate(parts):
-            self.history.handle_completion(Chunk(index=index, part=part))
-
-    def answer(self, *parts: Part) -> None:
-        """A whole step, synced."""
-        self.stream(*parts)
-        self.history.flush_turn()
-        self.sync()
-
-    def sync(self) -> list[SyncBatch]:
-        """Write what is pending; the batches, refused ones too."""
-        batches: list[SyncBatch] = []
-        while (batch := self.history.take_pending("run")) is not None:
-            batches.append(batch)
-            self.history.synced(self.store.append_messages(batch))
-        return batches
-
-    def reload(self) -> None:
-        """Another process takes over."""
-        self.history = HistoryManager.from_tail(self.store.tail())
-
-    def phase(self) -> Phase:
-        """Where the thread stands now."""
-        return self.history.phase
-
-    @property
-    def calls(self) -> list[str]:
-        """The ids of the open calls."""
-        return [call.call_id for call in self.history.open_turn.calls] if self.history.open_turn else []
-
-    @property
-    def last(self) -> Message:
-        """The last stored message."""
-        return self.store.messages[-1]
-
-    def roles(self) -> list[str]:
-        """Who spoke."""
-        return [message.role for message in self.store.messages]
 
 
 @pytest.fixture
 def thread() -> Thread:
     """A new thread."""
     return Thread()
-
-
-def call(tool: str = "t", error: str | None = None, **arguments: Any) -> ToolCallPart:
-    """A call as it streams; its id is the manager's to give."""
-    return ToolCallPart(call_id="", tool=tool, arguments=dumps(arguments), error=error)
-
-
-def texts(parts: Iterable[Part]) -> list[str]:
-    """The words among parts."""
-    return [part.text for part in parts if isinstance(part, TextPart)]
-
-
-def results(message: Message) -> list[tuple[str, str]]:
-    """Outcome and content of the results."""
-    return [(part.outcome, part.content) for part in message.parts if isinstance(part, ToolResultPart)]
 
 
 # -- construction: everything is restored from the two stores ---------------------------------------------------
@@ -346,10 +267,13 @@ def test_what_makes_no_sense_is_a_bug_and_changes_nothing(thread: Thread, misuse
 
 
 def test_what_has_to_wait_is_not_handled(thread: Thread) -> None:
-    """An event in the middle of a turn would stand between a step and its results."""
+    """An event in the middle of a step would stand between its calls and their results; after them it may come."""
     thread.say("hi")
-    with pytest.raises(AssertionError, match="bug: event was taken while the thread is boundary"):
+    thread.answer(call("a"))
+    with pytest.raises(AssertionError, match="bug: event was taken while the thread is calling"):
         thread.history.handle_content(Event(id="e1", call_id="c0"))
+    thread.take(ToolResult(call_id=thread.calls[0], content="x"))
+    assert thread.take(Event(id="e1", call_id="c0", source="child")) == "steered"
 
 
 # -- sync ---------------------------------------------------------------------------------------------------------
@@ -407,21 +331,20 @@ def test_a_lost_reply_is_made_good_by_sending_the_same_batch(thread: Thread) -> 
 
 def test_a_batch_that_has_grown_is_not_taken_for_the_one_that_was_applied(thread: Thread) -> None:
     """The reply was lost, and more came in before the retry. The store has to say no: else the rest would be lost."""
-    thread.history.handle_content(UserMessage(id="m1", text="hi"))
+    contents = [UserMessage(id="m1", text="hi"), UserMessage(id="m2", text="more")]
+    thread.history.handle_content(contents[0])
     first = thread.history.take_pending("run")
     assert first is not None
     thread.store.append_messages(first)
-    thread.history.handle_content(UserMessage(id="m2", text="more"))
+    thread.history.handle_content(contents[1])
     grown = thread.history.take_pending("run")
     assert grown is not None
     assert grown.number == first.number
     assert grown.sync_id != first.sync_id
     with pytest.raises(StaleWriter):
         thread.store.append_messages(grown)
-    again = thread.history.unsynced_inputs
-    assert [content.id for content in again if isinstance(content, UserMessage)] == ["m1", "m2"]
     thread.reload()
-    assert [thread.take(content) for content in again] == ["duplicate", "interrupted"]
+    assert [thread.take(content) for content in contents] == ["duplicate", "interrupted"]
     assert [message.input_id for message in thread.store.messages if message.input_id] == ["m1", "m2"]
 
 
@@ -435,16 +358,6 @@ def test_what_comes_while_a_batch_is_under_way_is_in_the_next_one(thread: Thread
     thread.sync()
     assert thread.history.take_dispositions() == {"m1": "started", "m2": "interrupted"}
     assert [message.input_id for message in thread.store.messages if message.input_id] == ["m1", "m2"]
-
-
-def test_what_cannot_be_synced_is_given_back(thread: Thread) -> None:
-    """After a sync there is nothing to give back."""
-    contents: list[AnyInput] = [UserMessage(id="m1", text="hi"), Interrupt(), ToolResult(call_id="c")]
-    for content in contents:
-        thread.history.handle_content(content)
-    assert list(thread.history.unsynced_inputs) == contents
-    thread.sync()
-    assert thread.history.unsynced_inputs == ()
 
 
 def test_a_state_is_carried_between_syncs_only(thread: Thread) -> None:
@@ -558,7 +471,8 @@ def test_events_are_known_by_their_id(thread: Thread) -> None:
     thread.answer(TextPart(text="noted"))
     assert thread.take(event) == "duplicate"
     assert thread.take(event.with_(content="sun")) == "conflict"
-    assert thread.store.messages[0].parts == (EventPart(event_id="e1", origin_call_id="c0", content="rain"),)
+    told = EventPart(event_id="e1", origin_call_id="c0", content="rain", origin_tool="watch", origin_arguments="{}")
+    assert thread.store.messages[0].parts == (told,)
     assert thread.roles() == ["event", "assistant"]
 
 
@@ -631,6 +545,18 @@ def test_a_result_from_outside_keeps_its_size_and_its_blob(thread: Thread) -> No
     assert (staged.content, staged.blob, staged.size_bytes) == ("begin", "b", 5_000_000)
 
 
+def test_a_result_from_outside_keeps_its_files_and_what_people_are_shown(thread: Thread) -> None:
+    """An image goes to the model with it, and the segments to people alone."""
+    thread.say("hi")
+    thread.answer(call("a"))
+    files = (FileRef(media_type="image/png", blob="i", size_bytes=3),)
+    shown = '[{"type":"text","content":"a picture"}]'
+    thread.take(ToolResult(call_id=thread.calls[0], content="see", files=files, display=shown))
+    result = thread.last.parts[-1]
+    assert isinstance(result, ToolResultPart)
+    assert (result.content, result.files, result.display) == ("see", files, shown)
+
+
 def test_large_words_travel_as_a_reference(thread: Thread) -> None:
     """The part holds the blob alone: its beginning would look like the whole."""
     thread.take(UserMessage(id="m1", text="begin", blob="b", sha256="s"))
@@ -654,6 +580,26 @@ def test_calls_appear_with_the_flush_and_are_pending_until_the_sync(thread: Thre
     thread.sync()
     assert thread.history.state.pending == ()
     assert [one.call_id for one in thread.store.open_calls] == thread.calls
+
+
+def test_when_a_call_ends_by_itself_is_written_once(thread: Thread) -> None:
+    """A timer survives its owner: the next one knows the same moment, and writes it no second time."""
+    thread.say("hi")
+    (sleep,) = thread.act("sleep")
+    thread.history.mark_dispatched(sleep, 5.0)
+    assert [one.due for one in thread.store.open_calls] == [None], "not before the sync"
+    thread.sync()
+    assert [one.due for one in thread.store.open_calls] == [5.0]
+    for _ in range(2):
+        thread.history.mark_dispatched(sleep, 5.0)
+        thread.history.mark_dispatched(sleep)
+        assert thread.sync() == []
+        assert thread.history.open_turn is not None
+        assert [one.due for one in thread.history.open_turn.calls] == [5.0]
+        thread.reload()
+    thread.history.mark_dispatched(sleep, 6.0)
+    thread.sync()
+    assert [one.due for one in thread.store.open_calls] == [6.0]
 
 
 def test_a_dispatched_call_is_remembered(thread: Thread) -> None:
@@ -827,6 +773,58 @@ def test_modes(thread: Thread) -> None:
     assert thread.say("yes", "m2", "reject") == "started", "it was never accepted"
     thread.answer(TextPart(text="hello"))
     assert thread.say("queued", "m4", "queue") == "started"
+
+
+@pytest.mark.parametrize("mode", ["interrupt", "queue", "steer", "reject"])
+def test_any_words_wake_a_sleeper(thread: Thread, mode: Mode) -> None:
+    """Its call is closed as interrupted and the turn as steered; nobody waits for a thread that only waits."""
+    thread.say("hi")
+    (sleep,) = thread.act("sleep")
+    assert thread.phase() == "sleeping"
+    assert thread.say("wake up", "m2", mode) == "steered"
+    assert results(thread.store.messages[1]) == [("interrupted", INTERRUPTED)]
+    assert thread.store.messages[1].status.reason == "steered"
+    assert [one.call_id for one in thread.history.take_interrupted_tool_calls()] == [sleep]
+    assert thread.roles() == ["user", "assistant", "user", "assistant"]
+    assert thread.take(ToolResult(call_id=sleep, content="woke by itself")) == "dropped"
+
+
+def test_a_thread_sleeps_when_only_sleepers_are_left(thread: Thread) -> None:
+    """While another call of the group is open it does not, so words of mode `reject` are turned away."""
+    thread.say("hi")
+    sleep, other = thread.act("sleep", "t")
+    assert thread.phase() == "calling"
+    assert thread.say("no", "m2", "reject") == "rejected"
+    thread.take(ToolResult(call_id=other, content="x"))
+    assert thread.phase() == "sleeping"
+    thread.reload()
+    assert thread.phase() == "sleeping", "the tools say so, whoever owns the thread"
+    thread.take(ToolResult(call_id=sleep, content="Slept 5 seconds."))
+    assert results(thread.last) == [("ok", "Slept 5 seconds."), ("ok", "x")]
+    assert thread.phase() == "boundary"
+
+
+def test_a_stop_wakes_a_sleeper(thread: Thread) -> None:
+    """For good: the turn is cancelled."""
+    thread.say("hi")
+    thread.act("sleep")
+    assert thread.take(Interrupt()) == "interrupted"
+    assert thread.last.status.reason == "cancelled"
+    assert thread.phase() == "idle"
+
+
+def test_known_words_do_not_wake_a_sleeper(thread: Thread) -> None:
+    """Nobody is told to stop before the store has said that they are new; if it knows them, the sleeper sleeps on."""
+    thread.say("old", "m0")
+    thread.answer(TextPart(text="hello"))
+    thread.say("hi", "m1")
+    (sleep,) = thread.act("sleep")
+    thread.history = HistoryManager.from_tail(thread.store.tail(processed=1))
+    thread.history.handle_content(UserMessage(id="m0", text="old"))
+    assert thread.phase() == "sleeping"
+    thread.sync()
+    assert thread.history.take_interrupted_tool_calls() == ()
+    assert thread.take(ToolResult(call_id=sleep, content="slept")) == "settled"
 
 
 def test_several_words_in_one_batch_are_answered_together(thread: Thread) -> None:

@@ -1,12 +1,13 @@
 """The history manager against a twin that keeps everything in lists: whatever happens, both tell the same story.
 
 The machine drives the manager as its callers do: inputs through the inbox, steps streamed through the manager or into
-the store, results staged in the store or from outside; and it does to it what the world does: the same input again,
-another text under a known id, late results, lost replies, crashes at any moment, continue-as-new. A real store goes
-along in memory, and has to agree with the naive one.
+the store, results staged in the store or from outside, events of subscriptions, calls that sleep or close the thread;
+and it does to it what the world does: the same input again, another text under a known id, late results, events of
+what is not subscribed to, lost replies, crashes at any moment, continue-as-new. A real store goes along in memory, and
+has to agree with the naive one.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from copy import deepcopy
 from typing import Any, Literal, TypeVar
 from unittest import TestCase
@@ -18,19 +19,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from perdure.batch import SyncBatch, SyncReport
 from perdure.codec import clip, dumps, loads
-from perdure.contract import CallOutline, CompleteResult
 from perdure.draft import DETAIL_CHARS
 from perdure.errors import StaleWriter, UnflushedTurn
 from perdure.history import HistoryManager
-from perdure.history_state import HistoryState
+from perdure.history_state import HistoryState, LiveCall
 from perdure.inbox import Inbox
-from perdure.inputs import AnyInput, Disposition, Event, Interrupt, ToolResult, UserMessage
+from perdure.inputs import AnyInput, Control, Disposition, Event, EventSource, Interrupt, ToolResult, UserMessage
 from perdure.messages import Message, Part, ReasoningPart, Status, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import Path, StepOutcome, Tail, ThreadRecord
 from perdure.turn_buffer import Chunk, TurnBuffer, trim_reasoning
 from perdure.view import view
 from stores.memory import MemoryStore
-from tests.perdure.naive import THREAD, NaiveStore, NaiveThread
+from tests.perdure.naive import LIMITS, NaiveCall, NaiveSubscription, NaiveThread
+from tests.perdure.naive_store import THREAD, Declared, NaiveStore, outline
 from tests.perdure.view_rules import violations
 from tests.properties import few_words
 
@@ -38,7 +39,12 @@ Answer = TypeVar("Answer")
 
 STATE_BYTES = 16_000
 few_pieces = st.sampled_from(["c", "d e", ""])
-SUBSCRIPTIONS = ("s1", "s2")
+TOOLS = {
+    "t": Declared(),
+    "sleep": Declared("workflow", passive=True),
+    "watch": Declared("rap"),
+    "close": Declared("thread", operation="close_thread"),
+}
 
 user_messages = st.builds(
     UserMessage,
@@ -46,16 +52,19 @@ user_messages = st.builds(
     text=few_words,
     mode=st.sampled_from(["interrupt", "interrupt", "queue", "steer", "reject"]),
 )
-events = st.builds(
-    Event,
-    id=st.integers(1, 6).map(lambda number: f"e{number}"),
-    call_id=st.sampled_from([*SUBSCRIPTIONS, "unknown"]),
-    content=few_words,
-    final=st.booleans(),
-)
-inputs: st.SearchStrategy[AnyInput] = st.one_of(user_messages, user_messages, events, st.just(Interrupt()))
+event_kinds = st.sampled_from(["joins", "joins", "spawns", "ends", "ends in a child", "child", "parent"])
+inputs: st.SearchStrategy[AnyInput] = st.one_of(*[user_messages] * 5, st.just(Interrupt()))
 streamed_calls: st.SearchStrategy[Part] = st.builds(
-    ToolCallPart, call_id=st.sampled_from(["", "dup"]), tool=st.just("t"), error=st.sampled_from([None, None, "no"])
+    ToolCallPart,
+    call_id=st.sampled_from(["", "dup"]),
+    tool=st.sampled_from(["t", "sleep", "watch"]),
+    arguments=st.sampled_from(["{}", '{"q":1}']),
+    error=st.sampled_from([None, None, None, "no"]),
+)
+few_calls: st.SearchStrategy[Sequence[Part]] = st.one_of(
+    st.lists(streamed_calls, min_size=1, max_size=3),
+    st.sampled_from(["sleep", "watch", "close"]).map(lambda tool: [ToolCallPart(call_id="", tool=tool)]),
+    st.lists(streamed_calls, max_size=2).map(lambda calls: [*calls, ToolCallPart(call_id="", tool="close")]),
 )
 streamed_parts: st.SearchStrategy[Part] = st.one_of(
     st.builds(TextPart, text=st.sampled_from(["a", " ", "b"])),
@@ -72,35 +81,126 @@ class HistoryMachine(RuleBasedStateMachine):
     def begin(self, here: bool) -> None:
         """A new thread, streaming through the manager (`here`) or into the store."""
         self.here = here
-        self.store = NaiveStore()
+        # What streams through the manager has no outline, so its calls are those of plain functions.
+        self.tools: dict[str, Declared] = {} if here else TOOLS
+        self.store = NaiveStore(self.tools)
         self.real = MemoryStore()
         self.attempt = 0
         now(self.real.create_thread(ThreadRecord(thread_id=THREAD, agent="a")))
-        self.thread = NaiveThread()
-        self.durable = NaiveThread()
+        self.thread: NaiveThread = NaiveThread(self.tools)
+        self.durable: NaiveThread = NaiveThread(self.tools)
         self.inbox = Inbox()
-        self.manager = HistoryManager.from_tail(self.store.tail())
+        self.manager = HistoryManager.from_tail(self.store.tail(), LIMITS)
         self.awaited: dict[str, Disposition] = {}
         self.chunk_index = -1
-        self.subscription_changes(SUBSCRIPTIONS[0], ends=False)
+        self.resumed = False
+        self.clock = 1e9
+        self.tracked = 0
+        self.after_close = 0
+        self.subscription_is_tracked()
 
     # -- inputs ------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.thread.open is None or self.store.version % 2)
+    @precondition(lambda self: self.thread.open is None or self.now_and_then(2))
     @rule(contents=st.lists(inputs, min_size=1, max_size=4), lost=st.booleans())
     def inputs_come(self, contents: list[AnyInput], lost: bool) -> None:
         """Some inputs at once, taken in one batch."""
-        for content in contents:
-            self.inbox.put(content)
+        self.put(contents)
         self.accept(lost)
 
+    @precondition(lambda self: self.now_and_then(1) or (self.thread.subscriptions and not self.now_and_then(3)))
+    @rule(
+        data=st.data(),
+        lost=st.booleans(),
+        count=st.integers(1, 5),
+        words=few_words,
+        behind=st.lists(inputs, max_size=1),
+    )
+    def events_come(self, data: st.DataObject, lost: bool, count: int, words: str, behind: list[AnyInput]) -> None:
+        """Of a subscription, of one that has ended, of a plain call, of nothing; some of them again."""
+        calls = [*self.thread.subscriptions] * 4 + ["s1", *self.thread.all_calls[-1:], "unknown"]
+        call_id = data.draw(st.sampled_from(calls))
+        for kind in data.draw(st.lists(event_kinds, min_size=count, max_size=count)):
+            self.put([self.event(kind, call_id, data.draw(st.integers(0, 9)), words)])
+        self.clock += data.draw(st.sampled_from([0, 1, 61]))
+        self.put(behind)
+        self.accept(lost)
+
+    def event(self, kind: str, call_id: str, number: int, words: str) -> Event:
+        """An event whose id says everything about it but its words."""
+        source: EventSource = "child" if kind == "child" else "parent" if kind == "parent" else "subscription"
+        return Event(
+            id=f"{kind} {number} {call_id}",
+            call_id=call_id,
+            content=words,
+            final=kind.startswith("ends"),
+            associative=kind in ("joins", "ends"),
+            source=source,
+            at=self.clock,
+        )
+
     @precondition(lambda self: bool(self.thread.all_calls))
-    @rule(data=st.data(), words=few_words)
-    def result_comes_from_outside(self, data: st.DataObject, words: str) -> None:
-        """For an open call, for one of long ago, or for none."""
-        call_id = data.draw(st.sampled_from([*self.thread.all_calls[-4:], "unknown"]))
-        self.inbox.put(ToolResult(call_id=call_id, content=words))
+    @rule(
+        data=st.data(),
+        words=few_words,
+        subscription=st.booleans(),
+        outcome=st.sampled_from(["ok", "ok", "error"]),
+        behind=st.lists(inputs, max_size=1),
+    )
+    def result_comes_from_outside(
+        self,
+        data: st.DataObject,
+        words: str,
+        subscription: bool,
+        outcome: Literal["ok", "error"],
+        behind: list[AnyInput],
+    ) -> None:
+        """For an open call, for one of long ago, or for none; its first event may have come before it."""
+        live = [call.call_id for call in self.thread.calls if not call.closes]
+        late = self.thread.all_calls[-3:] if not self.thread.calls else []
+        call_id = data.draw(st.sampled_from([*live * 3, *late, "unknown"]))
+        if data.draw(st.booleans()):
+            self.put([self.event("joins", call_id, 0, words)])
+        self.put([ToolResult(call_id=call_id, content=words, subscription=subscription, outcome=outcome), *behind])
         self.accept(lost=False)
+
+    @precondition(lambda self: self.now_and_then(1))
+    @rule(data=st.data(), action=st.sampled_from(["cancel_subscription", "resume_subscription"]))
+    def person_decides(
+        self, data: st.DataObject, action: Literal["cancel_subscription", "resume_subscription"]
+    ) -> None:
+        """To end a subscription, or to hear of it again; one that there is, or not."""
+        call_id = data.draw(st.sampled_from([*self.thread.subscriptions, *self.thread.all_calls[-1:], "unknown"]))
+        self.put([Control(action=action, call_id=call_id)])
+        self.accept(lost=False)
+
+    @precondition(lambda self: self.store.version % 32 == 9 and not self.thread.closed)
+    @rule(contents=st.lists(inputs, max_size=2))
+    def person_closes(self, contents: list[AnyInput]) -> None:
+        """Whatever the thread does; what comes in the same moment is taken before it or turned away."""
+        self.put([*contents, Control(action="close")])
+        self.accept(lost=False)
+        assert self.thread.closed
+
+    @precondition(lambda self: self.store.version % 32 == 23 and not self.thread.closed and not self.thread.calls)
+    @rule()
+    def workflow_closes(self) -> None:
+        """While no call is open."""
+        self.manager.close_thread()
+        self.thread.close_thread()
+        self.sync(lost=False)
+
+    @precondition(lambda self: self.after_close > 2)
+    @rule(here=st.booleans())
+    def another_thread(self, here: bool) -> None:
+        """A closed one has nothing more to show."""
+        self.begin(here)
+
+    def put(self, contents: list[AnyInput]) -> None:
+        """They reach the inbox; what waits there already is not put again."""
+        for content in contents:
+            self.inbox.put(content)
+        self.after_close += self.thread.closed
 
     def accept(self, lost: bool) -> None:
         """Take what may be taken, and sync it, until nothing is ready."""
@@ -109,7 +209,7 @@ class HistoryMachine(RuleBasedStateMachine):
             while (content := self.inbox.take(self.manager.phase)) is not None:
                 expected = self.thread.handle(content)
                 told = self.manager.handle_content(content)
-                stops = stops or told in ("interrupted", "steered")
+                stops = stops or told in ("interrupted", "steered") or self.manager.state.closed
                 if isinstance(content, UserMessage | Event):
                     self.awaited[content.id] = expected
                 elif not self.awaited:
@@ -160,7 +260,9 @@ class HistoryMachine(RuleBasedStateMachine):
             return
         for part in parts:
             self.stream(part, pieces)
-        if self.streams_on() and TurnBuffer(self.thread.streamed):
+        if self.resumed:
+            assert self.manager.take_pending("too early") is None
+        elif self.streams_on() and TurnBuffer(self.thread.streamed):
             with pytest.raises(UnflushedTurn):
                 self.manager.take_pending("too early")
 
@@ -183,12 +285,18 @@ class HistoryMachine(RuleBasedStateMachine):
             self.durable.streamed = self.thread.streamed
 
     @precondition(at_boundary)
-    @rule(calls=st.lists(streamed_calls, min_size=1, max_size=3), before=st.lists(streamed_parts, max_size=2))
-    def step_makes_calls(self, calls: list[Part], before: list[Part]) -> None:
+    @rule(calls=few_calls, before=st.lists(streamed_parts, max_size=2))
+    def step_makes_calls(self, calls: Sequence[Part], before: list[Part]) -> None:
         """A whole step at once, so that calls are open often."""
         self.step_begins()
         self.parts_stream([*before, *calls], [])
         self.step_ends(trim=False, finish="stop", lost=False)
+
+    @precondition(lambda self: self.at_boundary() and not self.here)
+    @rule(others=st.sampled_from([(), ("watch",), ("watch", "sleep"), ("close", "t"), ("t",)]))
+    def thread_falls_asleep(self, others: tuple[str, ...]) -> None:
+        """With other calls in the group, or without."""
+        self.step_makes_calls([ToolCallPart(call_id="", tool=tool) for tool in ("sleep", *others)], [])
 
     @precondition(is_running)
     @rule(trim=st.booleans(), finish=st.sampled_from(["stop", "stop", "length", "limit"]), lost=st.booleans())
@@ -204,7 +312,7 @@ class HistoryMachine(RuleBasedStateMachine):
                 now(self.real.finish_step(THREAD, *step, self.attempt, tuple(streamed), StepOutcome(), []))
             parts = self.store.finished[step]
             status = Status() if finish == "stop" else Status(state="incomplete", reason=finish, detail="why")
-            self.manager.handle_step(_outline(parts, finish))
+            self.manager.handle_step(outline(parts, self.tools, finish))
             with pytest.raises(UnflushedTurn):
                 self.manager.take_pending("too early")
         if trim:
@@ -239,15 +347,23 @@ class HistoryMachine(RuleBasedStateMachine):
         return bool(self.thread.calls)
 
     @precondition(has_open_calls)
-    @rule(data=st.data(), words=few_words, reported=st.booleans())
-    def tool_returns(self, data: st.DataObject, words: str, reported: bool) -> None:
+    @rule(data=st.data(), due=st.sampled_from([None, 2e9, 3e9]))
+    def call_is_dispatched(self, data: st.DataObject, due: float | None) -> None:
+        """It may end by itself some day, which the store is told once."""
+        call = data.draw(st.sampled_from(self.thread.calls))
+        self.manager.mark_dispatched(call.call_id, due)
+        call.due = call.due if due is None else due
+        self.sync(lost=False)
+
+    @precondition(has_open_calls)
+    @rule(data=st.data(), words=few_words, reported=st.booleans(), failed=st.booleans(), closes_first=st.booleans())
+    def tool_returns(self, data: st.DataObject, words: str, reported: bool, failed: bool, closes_first: bool) -> None:
         """A result is staged in the store; the thread hears of it now, or only after a crash."""
-        call_id = data.draw(st.sampled_from([call.call_id for call in self.thread.calls]))
-        self.manager.mark_dispatched(call_id)
-        self.stage(ToolResultPart(call_id=call_id, content=words, step=self.thread.step))
+        call = data.draw(st.sampled_from(self.thread.calls))
+        self.manager.mark_dispatched(call.call_id)
+        self.stage(self.thread.result(call.call_id, words, "error" if failed and call.closes else "ok"))
         if reported:
-            staged = ToolResult(call_id=call_id, staged=True)
-            assert self.manager.handle_content(staged) == self.thread.handle(staged)
+            self.hears_of(call, closes_first)
             self.sync(lost=False)
 
     def stage(self, result: ToolResultPart) -> None:
@@ -257,37 +373,74 @@ class HistoryMachine(RuleBasedStateMachine):
         self.durable.stage(result)
         self.thread.stage(result)
 
+    def hears_of(self, call: NaiveCall, closes_first: bool = False) -> None:
+        """The thread hears of a staged result; one of its calls may have closed the thread by that."""
+        staged = ToolResult(call_id=call.call_id, staged=True)
+        closes = call.closes and call.result is not None and call.result.outcome == "ok"
+        if closes and closes_first:
+            self.close_with_open_calls()
+        assert self.manager.handle_content(staged) == self.thread.handle(staged)
+        if closes and not closes_first:
+            self.close_with_open_calls()
+
+    def close_with_open_calls(self) -> None:
+        """As the workflow does when a call has closed the thread."""
+        self.manager.close_thread()
+        self.thread.close_thread()
+
     @precondition(has_open_calls)
     @rule(data=st.data())
     def all_tools_return(self, data: st.DataObject) -> None:
         """In any order, staged or from outside; the group is committed with the last of them."""
-        for call_id in data.draw(st.permutations([call.call_id for call in self.thread.calls if not call.told])):
-            result = ToolResult(call_id=call_id, staged=True)
-            if any(call.call_id == call_id and call.result for call in self.thread.calls) or data.draw(st.booleans()):
-                self.stage(ToolResultPart(call_id=call_id, content="staged", step=self.thread.step))
+        for call in data.draw(st.permutations([call for call in self.thread.calls if not call.told])):
+            if call not in self.thread.calls:
+                break  # the thread has closed, and nobody sleeps in it
+            if call.result or call.closes or data.draw(st.booleans()):
+                self.stage(self.thread.result(call.call_id, "staged"))
+                self.hears_of(call)
             else:
-                result = ToolResult(call_id=call_id, content="from outside")
-            assert self.manager.handle_content(result) == self.thread.handle(result) == "settled"
+                result = ToolResult(call_id=call.call_id, content="from outside")
+                assert self.manager.handle_content(result) == self.thread.handle(result) == "settled"
         self.sync(lost=False)
-        assert self.manager.phase == "boundary"
+        assert self.manager.phase == ("idle" if self.thread.closed else "boundary")
 
-    def interrupted_calls_are_stopped(self) -> None:
-        """Each is named once, when its interruption is durable."""
-        assert [call.call_id for call in self.manager.take_interrupted_tool_calls()] == self.thread.interrupted
-        self.thread.interrupted = []
-        self.durable.interrupted = []
+    def outcomes_are_handed_out(self) -> None:
+        """Interrupted calls, those that servers are to be told of and children: each is named once, when durable."""
+        told = [call.call_id for call in self.manager.take_interrupted_tool_calls()]
+        assert told == _handed_out(self.durable.interrupted, self.thread.interrupted)
+        assert list(self.manager.take_cancelled()) == _handed_out(self.durable.cancelled, self.thread.cancelled)
+        for spawn in self.manager.take_spawns():
+            expected = self.durable.spawns.pop(0)
+            assert self.thread.spawns.pop(0) == expected
+            inherited = self.store.messages[expected.messages - 1].id if expected.messages else None
+            assert (spawn.event.id, spawn.event.content, spawn.origin.call_id, spawn.point.message_id) == (
+                expected.event_id,
+                expected.content,
+                expected.call_id,
+                inherited,
+            )
+            assert spawn.point.parts == expected.parts
+            event("child for an event")
+        assert self.durable.spawns == []
 
-    @precondition(lambda self: not self.streams_on() and self.now_and_then(3))
-    @rule(name=st.sampled_from(SUBSCRIPTIONS), ends=st.booleans())
-    def subscription_changes(self, name: str, ends: bool) -> None:
-        """Tracked or removed, any number of times."""
-        if ends:
-            self.manager.remove_subscription(name)
-            self.thread.subscriptions = [other for other in self.thread.subscriptions if other != name]
-        else:
-            self.manager.track_subscription(name, "watch")
-            if name not in self.thread.subscriptions:
-                self.thread.subscriptions.append(name)
+    @precondition(lambda self: not self.streams_on() and not self.thread.closed and self.now_and_then(3))
+    @rule()
+    def subscription_is_tracked(self) -> None:
+        """Any number of times, by hand."""
+        self.tracked += 1
+        for _ in range(2):
+            self.manager.track_subscription(f"s{self.tracked}", "watch")
+        self.thread.subscriptions[f"s{self.tracked}"] = NaiveSubscription("watch", "{}")
+        self.sync(lost=False)
+
+    @precondition(lambda self: not self.streams_on() and self.thread.subscriptions and self.now_and_then(3))
+    @rule(data=st.data())
+    def subscription_is_removed(self, data: st.DataObject) -> None:
+        """It has ended by itself."""
+        call_id = data.draw(st.sampled_from(list(self.thread.subscriptions)))
+        for _ in range(2):
+            self.manager.remove_subscription(call_id)
+        del self.thread.subscriptions[call_id]
         self.sync(lost=False)
 
     # -- the world ---------------------------------------------------------------------------------------------
@@ -312,9 +465,9 @@ class HistoryMachine(RuleBasedStateMachine):
             self.thread = deepcopy(self.durable)
         self.durable = deepcopy(self.thread)
         self.thread.crash(keeps_stream=not self.here)
-        self.durable.interrupted = []
+        self.durable.interrupted, self.durable.cancelled, self.durable.spawns = [], [], []
         self.inbox, self.awaited = Inbox(), {}
-        self.manager = HistoryManager.from_tail(self.store.tail())
+        self.manager = HistoryManager.from_tail(self.store.tail(), LIMITS)
         self.sync(lost=False)
         self.zombie_is_refused(zombie)
 
@@ -329,7 +482,9 @@ class HistoryMachine(RuleBasedStateMachine):
             batch = zombie.take_pending("zombie")
         except UnflushedTurn:
             return
-        assert batch is not None
+        if batch is None:
+            assert zombie.state.closed or zombie.state.closing
+            return
         if batch.number <= self.store.version:
             before = deepcopy(self.store)
             with pytest.raises(StaleWriter):
@@ -351,6 +506,9 @@ class HistoryMachine(RuleBasedStateMachine):
         """Write what is pending; with `lost` the reply of the store gets lost and the batch is sent again."""
         while (batch := self.manager.take_pending("run")) is not None:
             batch = type(batch).model_validate(loads(dumps(batch)))
+            if self.store.version % 3 == 2:
+                # What was durable before may be asked for while the batch is on its way.
+                self.outcomes_are_handed_out()
             report = self.written(batch)
             if lost and not report.refused:
                 again = self.manager.take_pending("run")
@@ -366,17 +524,21 @@ class HistoryMachine(RuleBasedStateMachine):
             # What is turned away at the door is not looked up in the store, so an old one is not known as such.
             unasked = became in ("rejected", "dropped") and expected in ("duplicate", "conflict")
             assert became == expected or unasked
+            self.thread.dropped += unasked and became == "dropped"
         if self.streams_on():
             event("streams on after a refusal")
+            self.resumed = True
             return
+        self.resumed = False
         self.thread.open_due_turn()
         self.durable = deepcopy(self.thread)
         assert self.awaited == {}
-        if self.store.version % 3:
-            # Now and then later, with what was interrupted after it.
-            self.interrupted_calls_are_stopped()
+        if self.store.version % 3 == 1:
+            # Else later, with what came after it.
+            self.outcomes_are_handed_out()
         assert self.manager.phase == self.thread.phase
-        assert self.manager.unsynced_inputs == ()
+        assert self.manager.state.dropped == self.thread.dropped
+        assert self.store.closed == self.thread.closed
 
     def written(self, batch: SyncBatch) -> SyncReport:
         """Both stores take the batch, or both refuse the same of it."""
@@ -422,7 +584,7 @@ class HistoryMachine(RuleBasedStateMachine):
         running = [message.id for message in self.store.messages if message.status.state == "running"]
         assert running in ([], [self.store.messages[-1].id] if self.store.messages else [])
         if self.store.messages:
-            assert self.store.messages[-1].role == "assistant"
+            assert self.store.messages[-1].role == "assistant", "words are answered, or said to be turned away"
         if not self.manager.state.pending:
             turn = self.manager.open_turn
             assert running == ([turn.message_id] if turn else [])
@@ -457,24 +619,18 @@ class HistoryMachine(RuleBasedStateMachine):
         """What is restored from the store is what the owner has, but for what only a running process can know."""
         if self.manager.state.pending or self.streams_on():
             return
-        restored, state = HistoryManager.from_tail(self.store.tail()).state, self.manager.state
+        restored, state = HistoryManager.from_tail(self.store.tail(), LIMITS).state, self.manager.state
         if any(call.result and not call.told for call in self.thread.calls):
             return
         assert _comparable(restored) == _comparable(state)
 
 
-def _outline(parts: tuple[Part, ...], finish: Literal["stop", "length", "limit"]) -> CompleteResult:
-    calls = [(position, part) for position, part in enumerate(parts) if isinstance(part, ToolCallPart)]
-    return CompleteResult(
-        parts=len(parts),
-        first_call=calls[0][0] if calls else 0,
-        trailing_reasoning=len(parts) - len(trim_reasoning(parts)),
-        calls=tuple(
-            CallOutline(index=index, tool=part.tool, error=part.error) for index, (_, part) in enumerate(calls)
-        ),
-        finish=finish,
-        detail=None if finish == "stop" else "why",
-    )
+def _handed_out(durable: list[str], all_of_them: list[str]) -> list[str]:
+    handed_out = list(durable)
+    durable.clear()
+    assert all_of_them[: len(handed_out)] == handed_out
+    del all_of_them[: len(handed_out)]
+    return handed_out
 
 
 def _check_groups(message: Message, *, is_open: bool) -> None:
@@ -497,7 +653,8 @@ def _known(tail: Tail) -> dict[str, Any]:
         "thread": (tail.thread.version, tail.thread.turn, tail.thread.head_id, tail.sync_id),
         "message": (tail.message and tail.message.id, tail.parts),
         "step": tail.step if tail.message and tail.message.status.state == "running" else None,
-        "calls": [(one.call_id, one.step, one.index, one.position, one.result) for one in tail.calls],
+        "calls": [(one.call_id, one.step, one.index, one.position, one.result, one.due) for one in tail.calls],
+        "closed": tail.thread.closed_at is not None,
         "subscriptions": tail.subscriptions,
         "processed": tail.processed,
     }
@@ -517,10 +674,17 @@ def _comparable(state: HistoryState) -> dict[str, Any]:
     turn = state.open
     return {
         "state": (state.thread_id, state.version, state.turn, state.head_id, state.last, state.answer_due),
-        "subscriptions": sorted(one.call_id for one in state.subscriptions),
+        "closed": (state.closing, state.closed),
+        # How many events came in the last minute is known to a running process only.
+        "subscriptions": [one.with_(minute=0, in_minute=0) for one in state.subscriptions],
         "turn": turn and (turn.message_id, turn.turn, turn.step, turn.parts, turn.spawn_parts),
-        "calls": turn and [(call.call_id, call.settled) for call in turn.calls],
+        "calls": turn and [_comparable_call(call) for call in turn.calls],
     }
+
+
+def _comparable_call(call: LiveCall) -> tuple[object, ...]:
+    outline = call.outline
+    return call.call_id, call.settled, call.due, outline.kind, outline.passive, outline.operation, outline.arguments
 
 
 TestHistory: type[TestCase] = HistoryMachine.TestCase

@@ -10,11 +10,11 @@ from perdure.codec import dumps, loads
 from perdure.errors import UsageError
 from perdure.history_state import Phase
 from perdure.inbox import Inbox, InputKind, is_ready, read_input
-from perdure.inputs import AnyInput, Event, Interrupt, Mode, ToolResult, UserMessage
+from perdure.inputs import AnyInput, Control, Event, Interrupt, Mode, ToolResult, UserMessage
 from perdure.policy import WAITING_INPUTS
 from tests.properties import hostile_text, json_values
 
-PHASES: tuple[Phase, ...] = ("busy", "calling", "boundary", "idle")
+PHASES: tuple[Phase, ...] = ("busy", "calling", "sleeping", "boundary", "idle")
 MODES: tuple[Mode, ...] = ("interrupt", "queue", "steer", "reject")
 
 
@@ -27,6 +27,7 @@ ANY_INPUT: st.SearchStrategy[AnyInput] = st.one_of(
     st.builds(message, st.integers(0, 5), st.sampled_from(MODES), st.sampled_from(["hi", "ho"])),
     st.builds(Event, id=st.sampled_from(["e1", "e2"]), call_id=st.just("c"), content=st.sampled_from(["x", "y"])),
     st.just(Interrupt()),
+    st.builds(Control, action=st.just("cancel_subscription"), call_id=st.sampled_from(["c1", "c2"])),
     st.builds(ToolResult, call_id=st.sampled_from(["c1", "c2"])),
 )
 
@@ -37,17 +38,21 @@ ANY_INPUT: st.SearchStrategy[AnyInput] = st.one_of(
 @pytest.mark.parametrize(
     ("content", "phases"),
     [
-        (message(1, "interrupt"), {"busy", "calling", "boundary", "idle"}),
-        (message(1, "reject"), {"busy", "calling", "boundary", "idle"}),
-        (message(1, "steer"), {"boundary", "idle"}),
-        (message(1, "queue"), {"idle"}),
-        (Event(id="e", call_id="c"), {"idle"}),
-        (Interrupt(), {"busy", "calling", "boundary", "idle"}),
-        (ToolResult(call_id="c"), {"calling", "boundary", "idle"}),
+        (message(1, "interrupt"), {"busy", "calling", "sleeping", "boundary", "idle"}),
+        (message(1, "reject"), {"busy", "calling", "sleeping", "boundary", "idle"}),
+        (message(1, "steer"), {"sleeping", "boundary", "idle"}),
+        (message(1, "queue"), {"sleeping", "idle"}),
+        (Event(id="e", call_id="c"), {"sleeping", "boundary", "idle"}),
+        (Event(id="e", call_id="c", associative=False), {"sleeping", "boundary", "idle"}),
+        (Event(id="e", call_id="c", source="child"), {"sleeping", "boundary", "idle"}),
+        (Event(id="e", call_id="c", source="parent"), {"sleeping", "boundary", "idle"}),
+        (Interrupt(), {"busy", "calling", "sleeping", "boundary", "idle"}),
+        (Control(action="close"), {"busy", "calling", "sleeping", "boundary", "idle"}),
+        (ToolResult(call_id="c"), {"calling", "sleeping", "boundary", "idle"}),
     ],
 )
 def test_what_waits_for_what(content: AnyInput, phases: set[Phase]) -> None:
-    """A steering message joins between steps, a queued one and an event come after the turn, all else comes at once."""
+    """Events and steering words join between steps, queued words come after the turn; anything wakes a sleeper."""
     assert {phase for phase in PHASES if is_ready(content, phase)} == phases
     for phase in PHASES:
         inbox = Inbox((content,))
@@ -156,6 +161,12 @@ def test_a_storm_is_taken_quickly() -> None:
         ("tool_result", {"call_id": "c", "content": "x"}, ToolResult(call_id="c", content="x")),
         ("tool_result", {"call_id": "c", "outcome": "denied"}, ToolResult(call_id="c", outcome="denied")),
         ("event", {"id": "e", "call_id": "c", "content": "x"}, Event(id="e", call_id="c", content="x")),
+        ("control", {"action": "close"}, Control(action="close")),
+        (
+            "control",
+            {"action": "resume_subscription", "call_id": "c"},
+            Control(action="resume_subscription", call_id="c"),
+        ),
     ],
 )
 def test_what_people_type_is_read(kind: InputKind, typed: object, expected: AnyInput) -> None:
@@ -190,6 +201,11 @@ def test_what_people_type_is_read(kind: InputKind, typed: object, expected: AnyI
         ("tool_result", {"call_id": "c", "staged": True}, "`staged` is not for callers"),
         ("event", {"call_id": "c"}, "`id` is missing"),
         ("event", None, "it must be an object"),
+        ("event", {"id": "e", "call_id": "c", "source": "me"}, "`source`: Input should be 'subscription'"),
+        ("event", {"id": "e", "call_id": "c", "at": float("inf")}, "`at`: Input should be a finite number"),
+        ("event", {"id": "e", "call_id": "c", "at": float("nan")}, "`at`: Input should be a finite number"),
+        ("control", {"action": "open"}, "`action`: Input should be 'close'"),
+        ("control", "close", "it must be an object"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_sentence(kind: InputKind, typed: object, reason: str) -> None:
@@ -217,12 +233,14 @@ def test_metadata_that_is_nested_too_deeply_is_refused() -> None:
 
 
 @given(
-    st.sampled_from(["user_message", "interrupt", "tool_result", "event"]),
+    st.sampled_from(["user_message", "interrupt", "tool_result", "event", "control"]),
     st.one_of(
         json_values,
         st.dictionaries(
-            st.sampled_from(["id", "text", "mode", "call_id", "content", "metadata", "reason", "outcome", "final"]),
-            st.one_of(hostile_text, json_values),
+            st.sampled_from(
+                ["id", "text", "mode", "call_id", "content", "metadata", "reason", "outcome", "final", "action", "at"]
+            ),
+            st.one_of(hostile_text, json_values, st.floats()),
         ),
     ),
 )

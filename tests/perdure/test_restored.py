@@ -1,12 +1,12 @@
 """What a new owner of a thread makes of a turn that the one before left open."""
 
 from perdure import ids
-from perdure.batch import Operation, SyncBatch
+from perdure.batch import AppendMessage, Operation, SyncBatch, TrackSubscription
 from perdure.contract import CallOutline, CompleteResult
 from perdure.history import HistoryManager
-from perdure.history_state import SpawnPoint
-from perdure.inputs import ToolResult, UserMessage
-from perdure.messages import TextPart, ToolCallPart, ToolResultPart, Usage
+from perdure.history_state import SpawnPoint, SubscriptionLimits
+from perdure.inputs import Event, ToolResult, UserMessage
+from perdure.messages import Message, Outcome, TextPart, ToolCallPart, ToolResultPart, Usage
 from perdure.ports import StepOutcome, ThreadRecord
 from stores.memory import MemoryStore
 
@@ -106,3 +106,76 @@ async def test_calls_keep_what_is_needed_to_run_them() -> None:
         CallOutline(index=0, tool="ask", preview="{}", kind="client", passive=True, timeout_s=3600.0),
         CallOutline(index=1, tool="no", preview="{}", kind="client", passive=True, timeout_s=3600.0),
     ]
+
+
+async def with_close_call(outcome: Outcome) -> HistoryManager:
+    """A thread as its next owner finds it: one of its two calls was to close the thread, and has its result."""
+    store, _ = await with_open_calls()
+    await store.stage_result(THREAD, ToolResultPart(call_id=CALLS[0], outcome=outcome, content="Closed."))
+    tail = await store.load_tail(THREAD)
+    close = tail.calls[0].with_(kind="thread", operation="close_thread")
+    return HistoryManager.from_tail(tail.with_(calls=(close, *tail.calls[1:])))
+
+
+async def test_a_thread_that_is_being_closed_closes_with_its_next_owner() -> None:
+    """The owner died between the call that closed it and the last result of its group."""
+    history = await with_close_call("ok")
+    assert history.phase == "calling"
+    assert history.handle_content(UserMessage(id="m2", text="wait")) == "rejected"
+    history.handle_content(ToolResult(call_id=CALLS[1], content="yes"))
+    assert history.state.closed
+    assert history.open_turn is None
+
+
+async def test_a_thread_that_refused_to_close_goes_on() -> None:
+    """A root cannot be closed by its model: the call has an error for its result."""
+    history = await with_close_call("error")
+    history.handle_content(ToolResult(call_id=CALLS[1], content="yes"))
+    assert not history.state.closed
+    assert history.phase == "boundary"
+
+
+async def test_a_turn_that_a_closed_thread_left_open_is_closed() -> None:
+    """Whoever closed it in the store left calls behind, and nobody takes in their results any more."""
+    store, _ = await with_open_calls()
+    await store.close_thread(THREAD)
+    history = HistoryManager.from_tail(await store.load_tail(THREAD))
+    await sync(store, history)
+    path = await store.load_history_with_ancestors(THREAD)
+    assert (path.messages[-1].status.reason, path.messages[-1].status.detail) == ("cancelled", "The thread was closed.")
+    assert [call.call_id for call in history.take_interrupted_tool_calls()] == list(CALLS)
+    assert history.take_pending("run") is None
+
+
+async def test_words_that_a_closed_thread_left_unanswered_stay_so() -> None:
+    """No model is asked for a thread that takes nothing more."""
+    store = MemoryStore()
+    await store.create_thread(ThreadRecord(thread_id=THREAD, agent="a"))
+    message = Message(id="m", thread_id=THREAD, role="user", parts=(TextPart(text="hi"),), input_id="m")
+    batch = SyncBatch(thread_id=THREAD, number=1, sync_id="s", operations=(AppendMessage(message=message),))
+    await store.append_messages(batch)
+    assert HistoryManager.from_tail(await store.load_tail(THREAD)).take_pending("run") is not None, "an open one would"
+    await store.close_thread(THREAD)
+    history = HistoryManager.from_tail(await store.load_tail(THREAD))
+    assert history.take_pending("run") is None
+    assert history.open_turn is None
+
+
+async def test_subscriptions_are_as_the_owner_before_left_them() -> None:
+    """With what they have sent so far, why they are paused, and the arguments of the call that subscribed."""
+    store = MemoryStore()
+    await store.create_thread(ThreadRecord(thread_id=THREAD, agent="a"))
+    tracked = (
+        TrackSubscription(call_id="c1", tool="watch", arguments='{"q":1}', received=4),
+        TrackSubscription(call_id="c2", tool="watch", received=9, paused="too many"),
+    )
+    await store.append_messages(SyncBatch(thread_id=THREAD, number=1, sync_id="s", operations=tracked))
+    limits = SubscriptionLimits(events=5)
+    history = HistoryManager.from_tail(await store.load_tail(THREAD), limits)
+    assert history.handle_content(Event(id="e2", call_id="c2", content="late")) == "dropped"
+    assert history.handle_content(Event(id="e1", call_id="c1", content="fifth")) == "started"
+    await sync(store, history)
+    first, second = await store.get_active_subscriptions(THREAD)
+    assert (first.received, first.arguments) == (5, '{"q":1}')
+    assert first.paused == "it has sent 5 events, as many as one subscription may"
+    assert (second.received, second.paused) == (9, "too many")
