@@ -47,12 +47,11 @@ class McpClient:
             ToolsetUnavailable: with a sentence, if the server does not answer or what it offers is not valid.
         """
         seconds = self._toolset.connect_timeout.total_seconds()
-        deadline = asyncio.timeout(2 * seconds)
         try:
-            async with deadline:
+            async with asyncio.timeout(seconds):
                 listing = {"tools": await self._ask(lambda connection: connection.list_tools(), is_safe=True)}
         except TimeoutError:
-            raise ToolsetUnavailable(f"MCP server {self.name!r} did not list its tools in time.") from None
+            raise ToolsetUnavailable(f"MCP server {self.name!r} did not answer within {seconds:g} s.") from None
         except ServerError as error:
             raise ToolsetUnavailable(str(error)) from error
         if not is_json(listing):

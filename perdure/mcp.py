@@ -42,7 +42,7 @@ class McpToolset:
         exclude: tools to leave out, by the server's names.
         rename: other names for tools, by the server's names; the prefix is put in front of these too.
         timeout: how long one call may take.
-        connect_timeout: how long the server may take to start, to answer the first request, or to list its tools.
+        connect_timeout: how long the server may take to start, and to list its tools.
     """
 
     name: str
