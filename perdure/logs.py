@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
 _CORE: Final = "temporalio.core"
+_HTTP_CLIENTS: Final = ("httpx", "httpx2")
+"""They write the address of every request, and those of tool servers may hold secrets. What failed is told by us."""
 
 
 def configure_logs(settings: Settings) -> None:
@@ -50,6 +52,8 @@ def configure_logs(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(settings.log_level.upper())
+    for name in _HTTP_CLIENTS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     # The SDK would write ids into the message; as fields they can be searched, and the message stays constant.
     workflow.logger.workflow_info_on_message = False
     activity.logger.activity_info_on_message = False

@@ -88,3 +88,13 @@ def test_the_console_is_for_people() -> None:
     assert "worker started" in written
     assert "task_queue=q" in written
     assert "\x1b" not in written
+
+
+@pytest.mark.parametrize("client", ["httpx", "httpx2"])
+def test_addresses_of_requests_stay_out(client: str) -> None:
+    """HTTP clients log every URL, and that of a tool server may hold a secret. Their warnings come through."""
+    logged = records(
+        f"logging.getLogger({client!r}).info('HTTP Request: POST https://tools.example.com/s3cret')\n"
+        f"logging.getLogger({client!r}).warning('a warning')"
+    )
+    assert [record["event"] for record in logged] == ["a warning"]
