@@ -1,4 +1,8 @@
-"""PostgreSQL for tests: one server for the run, a database of its own for each test."""
+"""The servers of a run: one PostgreSQL, with a database of its own for each test, and one Temporal.
+
+They are here and nowhere else since a fixture that is imported by several conftest modules is several fixtures to
+pytest: each would start a server of its own, and keep it to the end of the run.
+"""
 
 import os
 import shutil
@@ -7,7 +11,10 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest_asyncio
+from temporalio.client import Client
 
+from perdure.connection import connect_temporal
+from perdure.dev.temporal_server import TemporalServer
 from stores.embedded import EmbeddedPostgres
 from stores.migrate import migrate
 from tests.databases import execute, in_database, new_database
@@ -42,3 +49,16 @@ async def database_url(postgres_url: str, template_database: str) -> AsyncGenera
     """A fresh database with the tables of this release."""
     async with new_database(postgres_url, template_database) as url:
         yield url
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def temporal_server() -> AsyncGenerator[TemporalServer]:
+    """The server that all tests of the run share."""
+    async with TemporalServer() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def temporal(temporal_server: TemporalServer) -> Client:
+    """A client with our data converter."""
+    return await connect_temporal({"target_host": temporal_server.address})

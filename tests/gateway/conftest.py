@@ -11,9 +11,9 @@ from stores.postgres import PostgresStore
 from tests.databases import new_database
 from tests.gateway.served import Served
 from tests.gateway.waiting import WaitingThread
-from tests.workflows.conftest import start_stack, temporal, temporal_server, thread
+from tests.workflows.conftest import start_stack, thread
 
-__all__ = ["start_stack", "temporal", "temporal_server", "thread"]
+__all__ = ["start_stack", "thread"]
 
 
 @pytest.fixture(scope="module")

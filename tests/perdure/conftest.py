@@ -6,9 +6,9 @@ from perdure.agent import Agent
 from perdure.testing import ScriptedModel
 from tests.perdure.echo import echo
 from tests.stack import Stack
-from tests.workflows.conftest import StackFactory, start_stack, store, temporal, temporal_server, thread
+from tests.workflows.conftest import StackFactory, start_stack, store, thread
 
-__all__ = ["start_stack", "store", "temporal", "temporal_server", "thread"]
+__all__ = ["start_stack", "store", "thread"]
 
 
 @pytest.fixture

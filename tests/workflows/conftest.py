@@ -1,4 +1,4 @@
-"""One Temporal server for the run; a database and a task queue for each test."""
+"""A database and a task queue for each test, on the servers of the run."""
 
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -8,25 +8,10 @@ import pytest
 from temporalio.client import Client
 
 from perdure.agent import Agent
-from perdure.connection import connect_temporal
-from perdure.dev.temporal_server import TemporalServer
 from stores.postgres import PostgresStore
 from tests.stack import Stack
 
 StackFactory = Callable[..., Awaitable[Stack]]
-
-
-@pytest.fixture(scope="session")
-async def temporal_server() -> AsyncGenerator[TemporalServer]:
-    """The server that all tests of the run share."""
-    async with TemporalServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-async def temporal(temporal_server: TemporalServer) -> Client:
-    """A client with our data converter."""
-    return await connect_temporal({"target_host": temporal_server.address})
 
 
 @pytest.fixture
