@@ -163,8 +163,8 @@ def dispatching(tool: Tool, arguments: str, catalog: Catalog) -> dict[str, Any]:
             return {**known, "arguments": arguments, "task_queue": tool.task_queue, "retry_safe": tool.retry_safe}
         case "workflow":
             return {**known, "arguments": arguments, "timer": _timer(tool, loads_object(arguments), catalog)}
-        case "rap" if len(arguments) <= ARGUMENT_CHARS:
-            return {**known, "arguments": arguments}
+        case "rap":
+            return {**known, "arguments": arguments if len(arguments) <= ARGUMENT_CHARS else "{}"}
         case _:
             return known
 

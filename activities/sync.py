@@ -107,5 +107,9 @@ def _outlined_call(call: OpenCall, catalog: Catalog) -> OpenCall:
     result = ToolResultPart(call_id=call.call_id, outcome=call.result.outcome) if call.result else None
     outlined = call.with_(tool=clip(call.tool, TOOL_CHARS), arguments=preview(call.arguments), result=result)
     tool = catalog.tools.get(call.tool)
-    # One with a result is not dispatched any more; its arguments need not be valid either.
-    return outlined if tool is None or call.result else outlined.with_(**dispatching(tool, call.arguments, catalog))
+    if tool is None:
+        return outlined
+    if call.result:
+        # It is not dispatched any more, and its arguments need not be valid. But it may be what closes the thread.
+        return outlined.with_(kind=tool.kind, operation=tool.operation)
+    return outlined.with_(**dispatching(tool, call.arguments, catalog))

@@ -17,6 +17,7 @@ from perdure.batch import (
     SetStatus,
     StageResult,
 )
+from perdure.builtins import SPAWN_THREAD
 from perdure.codec import Text, clip
 from perdure.contract import CompleteResult
 from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, Spawn, SpawnPoint, phase_of
@@ -34,9 +35,6 @@ from perdure.turn import (
     stamped,
 )
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
-
-_SPAWN = "spawn_thread"
-"""What events of a child or a parent go back to."""
 
 DETAIL_CHARS = 500
 """A status says what happened in a sentence; more than that is not kept, whatever was given as a reason."""
@@ -145,7 +143,7 @@ class Draft:
             origin_call_id=event.call_id,
             content="" if event.blob else event.content,
             blob=event.blob,
-            origin_tool=subscription.tool if subscription else _SPAWN,
+            origin_tool=subscription.tool if subscription else SPAWN_THREAD,
             origin_arguments=subscription.arguments if subscription else None,
         )
         parts = (part,) if note is None else (part, TextPart(text=note))

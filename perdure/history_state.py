@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from perdure.batch import Operation
+from perdure.builtins import CLOSE_THREAD
 from perdure.codec import Wire, clip, loads_object
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import Disposition, Event
@@ -12,8 +13,6 @@ from perdure.messages import Status, ToolResultPart, Usage
 from perdure.policy import COMPLETE_ATTEMPTS
 from perdure.ports import OpenCall, Subscription, Tail
 from perdure.tools import KEPT_ARGUMENTS
-
-_CLOSE = "close_thread"
 
 Phase = Literal["busy", "calling", "sleeping", "boundary", "idle"]
 """Where a thread stands.
@@ -150,7 +149,7 @@ def restored(tail: Tail, limits: SubscriptionLimits) -> HistoryState:
 
 def _has_closed(call: OpenCall) -> bool:
     """Whether the call has closed the thread, which waits for the rest of its group."""
-    is_close = (call.kind, call.operation) == ("thread", _CLOSE)
+    is_close = (call.kind, call.operation) == ("thread", CLOSE_THREAD)
     return is_close and call.result is not None and call.result.outcome == "ok"
 
 

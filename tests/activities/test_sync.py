@@ -10,11 +10,12 @@ from activities.sync import SyncActivities
 from perdure import ids
 from perdure.agent import Agent, Agents, Limits
 from perdure.batch import AppendMessage, AppendParts, SyncBatch, SyncReport
+from perdure.builtins import Threads
 from perdure.codec import dumps
 from perdure.contract import CallOutline, LoadRequest, LoadResult, ThreadStart
 from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotFound
 from perdure.history import HistoryManager
-from perdure.inputs import INLINE_BYTES, UserMessage
+from perdure.inputs import INLINE_BYTES, ToolResult, UserMessage
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
 from perdure.policy import ErrorType
 from perdure.ports import Tail, ThreadRecord
@@ -77,6 +78,25 @@ async def test_load_says_how_open_calls_are_run() -> None:
     ]
     assert len(turn.calls[2].outline.tool) == 64
     assert [call.settled for call in turn.calls] == [False, False, True]
+
+
+@pytest.mark.parametrize(("answered", "closes"), [(True, True), (False, False)])
+async def test_a_thread_that_is_being_closed_closes_with_its_next_owner(answered: bool, closes: bool) -> None:
+    """What is loaded of a call that has its result still says that this one closes the thread."""
+    store = MemoryStore()
+    agents = Agents([Agent(name="a", model=ScriptedModel(["hi"]), tools=[ASK], toolsets=[Threads()])])
+    await store.create_thread(ThreadRecord(thread_id=THREAD, agent="a"))
+    message = Message(id="m", thread_id=THREAD, role="assistant", turn=1, status=Status(state="running"))
+    calls = (ToolCallPart(call_id="c1", tool="close_thread"), ToolCallPart(call_id="c2", tool="ask"))
+    operations = (AppendMessage(message=message), AppendParts(message_id="m", start=0, parts=calls))
+    await store.append_messages(SyncBatch(thread_id=THREAD, number=1, sync_id="s", operations=operations))
+    if answered:
+        await store.stage_result(THREAD, ToolResultPart(call_id="c1", content="Closed."))
+    loaded = await SyncActivities(store, agents).load(LoadRequest(thread_id=THREAD))
+    history = HistoryManager.from_tail(loaded.tail)
+    assert history.phase == "calling"
+    history.handle_content(ToolResult(call_id="c2", content="yes"))
+    assert history.state.closed == closes
 
 
 async def test_a_stored_thread_waits_for_a_worker_that_serves_its_agent() -> None:
