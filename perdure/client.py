@@ -1,13 +1,11 @@
 """The Python client: what people and programs do with threads.
 
-Inputs go to the thread's workflow through Temporal; everything that is read comes from the store. So reading wakes
-nothing, any number of readers costs the workflow nothing, and a conversation can be read while no worker runs.
+Inputs go to the thread's workflow through Temporal, what steers it included (`perdure.control`); everything that is
+read comes from the store (`perdure.reader`), except for what the workflow alone knows: what it does right now.
 """
 
-import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final, Self
 
@@ -19,26 +17,39 @@ from perdure import ids
 from perdure.bundle import put_runtime_on_path
 from perdure.codec import clip, dumps
 from perdure.connection import connect_temporal
-from perdure.contract import DEFAULT_TASK_QUEUE, PREVIEW_CHARS, CallStatus, Stopped, ThreadStart, ThreadStatus
-from perdure.errors import StoreUnavailable, ThreadNotFound, TurnFailed, UsageError
-from perdure.inputs import INLINE_BYTES, Accepted, Event, InputId, Interrupt, Mode, ToolResult, UserMessage
-from perdure.large_text import LargeTexts, is_large
+from perdure.contract import DEFAULT_TASK_QUEUE, PREVIEW_CHARS, CallStatus, ThreadStart, ThreadStatus
+from perdure.control import ThreadControl
+from perdure.errors import ThreadClosed, ThreadNotFound, TurnFailed, UsageError
+from perdure.inputs import (
+    INLINE_BYTES,
+    Accepted,
+    Disposition,
+    Event,
+    InputId,
+    Mode,
+    ToolResult,
+    UserMessage,
+)
+from perdure.large_text import is_large
 from perdure.messages import Message, Outcome
 from perdure.ports import Store
 from perdure.settings import load_settings, load_temporal_config
-from perdure.stored_status import open_turn, stored_status
+from perdure.stored_status import stored_status
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
-from perdure.transcript import transcript
-from perdure.watch import View, WatchEvent, answer_text, is_settled
+from perdure.watch import View, answer_text
 
 PATIENCE: Final = timedelta(seconds=60)
 """How long a call goes on trying while Temporal or the workers are away, unless a client is made with another."""
 
-_RECONNECT_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-_PAGE: Final = 1000
+
+_NOT_TAKEN: Final[dict[Disposition, str]] = {
+    "rejected": "the thread is answering already, and in the mode `reject` words give way to that",
+    "conflict": "its id was used before with other words",
+    "dropped": "the thread could not store it",
+}
 
 
-class PerdureClient:
+class PerdureClient(ThreadControl):
     """Threads: start them, talk to them, read and watch them.
 
     Example:
@@ -55,11 +66,8 @@ class PerdureClient:
     def __init__(
         self, temporal: Client, store: Store, *, task_queue: str = DEFAULT_TASK_QUEUE, patience: timedelta = PATIENCE
     ) -> None:
+        super().__init__(store, ThreadCalls(temporal, task_queue, patience), patience)
         self.temporal = temporal
-        self.store = store
-        self._patience = patience
-        self._calls = ThreadCalls(temporal, task_queue, patience)
-        self._texts = LargeTexts(store)
         self._close: Callable[[], Awaitable[None]] | None = None
 
     @classmethod
@@ -161,11 +169,18 @@ class PerdureClient:
             The id of the message and what became of it; `duplicate` and `conflict` changed nothing.
 
         Raises:
+            ThreadClosed: if the thread is closed.
             UsageError: if the text is empty or above 10 MB, or the thread refuses it.
             Unreachable: if Temporal or the workers did not answer in time. Then it may have arrived or not.
         """
         message = await self._user_message(thread_id, text, id, mode, metadata)
-        return await self._calls.update_with_start(thread_id, "send", message, Accepted, _named_after(message))
+        accepted = await self._calls.update_with_start(thread_id, "send", message, Accepted, _named_after(message))
+        if accepted.disposition == "rejected":
+            await self._open(thread_id)
+            if mode != "reject":
+                # It is about to be: the call that closes it waits for the others of its step.
+                raise ThreadClosed(thread_id)
+        return accepted
 
     async def post(
         self,
@@ -178,7 +193,8 @@ class PerdureClient:
     ) -> str:
         """Send words without waiting for the thread. Safe to repeat with the same `id`.
 
-        No worker need be up, unless the thread is new and the text is large: its words then need a place first.
+        No worker need be up, unless the thread is new and the text is large: its words then need a place first. That
+        the thread does not take them, because it is closed or because of their mode, nobody is told.
 
         Returns:
             The id that the message will have.
@@ -187,49 +203,37 @@ class PerdureClient:
         await self._calls.signal_with_start(thread_id, "user_message", message, _named_after(message))
         return ids.input_message_id(thread_id, message.id)
 
-    async def interrupt(self, thread_id: str, reason: str | None = None) -> None:
-        """Stop what the thread is doing, without waiting for it. Safe to repeat: an idle thread stays idle."""
-        try:
-            await self._calls.signal(thread_id, "interrupt", Interrupt(reason=reason))
-        except NoRunningWorkflow:
-            await self._interrupt_asleep(thread_id, reason)
-
-    async def stop(self, thread_id: str) -> Stopped:
-        """Stop what the thread is doing and wait until the turn is settled. Safe to repeat.
-
-        Returns:
-            The turn that was stopped, 0 if none was under way.
-
-        Raises:
-            Unreachable: if Temporal or the workers did not answer in time. Then it may be stopped later or not.
-        """
-        try:
-            return await self._calls.update(thread_id, "stop", Stopped)
-        except NoRunningWorkflow:
-            turn = await self._interrupt_asleep(thread_id)
-        if turn is None:
-            return Stopped()
-        try:
-            async with asyncio.timeout(self._patience.total_seconds()):
-                await self._settled(thread_id, lambda view: view.message(turn.id))
-        except TimeoutError as error:
-            raise self._calls.no_worker() from error
-        return Stopped(turn=turn.turn)
-
     async def tool_result(self, thread_id: str, call_id: str, content: str, *, outcome: Outcome = "ok") -> None:
-        """Give the result of an open call. Safe to repeat: a call takes one result, later ones are dropped."""
-        thread = await self.store.get_thread(thread_id)
+        """Give the result of an open call. Safe to repeat: a call takes one result, later ones are dropped.
+
+        Raises ThreadNotFound, ThreadClosed, and Unreachable if Temporal did not take it in time.
+        """
+        start = await self._open(thread_id)
         inline, blob, _ = await self._texts.put(thread_id, content)
         size_bytes = len(content.encode("utf-8", "surrogatepass"))
         result = ToolResult(call_id=call_id, content=inline, outcome=outcome, blob=blob, size_bytes=size_bytes)
-        await self._calls.signal_with_start(thread_id, "tool_result", result, ThreadStart(title=thread.title))
+        await self._calls.signal_with_start(thread_id, "tool_result", result, start)
 
-    async def event(self, thread_id: str, call_id: str, content: str, *, id: str, final: bool = False) -> None:
-        """Bring an event of the subscription that the call `call_id` opened. Safe to repeat with the same `id`."""
-        thread = await self.store.get_thread(thread_id)
+    async def event(
+        self, thread_id: str, call_id: str, content: str, *, id: str, associative: bool = True, final: bool = False
+    ) -> None:
+        """Bring an event of the subscription that the call `call_id` opened. Safe to repeat with the same `id`.
+
+        An associative event joins the conversation, another one is handled in a child thread of its own; after the
+        `final` one the subscription has ended. Raises as `tool_result` does.
+        """
+        start = await self._open(thread_id)
         inline, blob, sha256 = await self._texts.put(thread_id, content)
-        event = Event(id=_checked(id), call_id=call_id, content=inline, blob=blob, sha256=sha256, final=final)
-        await self._calls.signal_with_start(thread_id, "event", event, ThreadStart(title=thread.title))
+        event = Event(
+            id=_checked(id),
+            call_id=call_id,
+            content=inline,
+            blob=blob,
+            sha256=sha256,
+            associative=associative,
+            final=final,
+        )
+        await self._calls.signal_with_start(thread_id, "event", event, start)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -241,55 +245,18 @@ class PerdureClient:
             Unreachable: if its workflow runs and no worker answers for it.
         """
         try:
-            return await self._calls.query(thread_id, "status", ThreadStatus)
+            status = await self._calls.query(thread_id, "status", ThreadStatus)
         except NoRunningWorkflow:
-            return stored_status(await self.store.load_tail(thread_id))
+            status = stored_status(await self.store.load_tail(thread_id, processed=0))
+        if all(call.kind not in ("rap", None) for call in status.open_calls):
+            return status
+        # Whoever answers needs no address: `choose` finds it.
+        choices = [one.with_(response_url=None) for one in await self.store.get_choices(thread_id)]
+        return status.with_(choices=tuple(choices))
 
     async def open_calls(self, thread_id: str) -> tuple[CallStatus, ...]:
         """The tool calls that wait for a result. Raises as `status` does."""
         return (await self.status(thread_id)).open_calls
-
-    async def history(self, thread_id: str) -> list[Message]:
-        """The conversation, oldest message first, with large texts in full. Raises ThreadNotFound."""
-        path = await self.store.load_history_with_ancestors(thread_id)
-        return [await self._texts.message(thread_id, message) for message in path.messages]
-
-    async def transcript(self, thread_id: str) -> str:
-        """The conversation as plain text, whole. Raises ThreadNotFound."""
-        return transcript(await self.history(thread_id))
-
-    async def watch(self, thread_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
-        """What happens in a thread from now on, without end: a snapshot first, then one change after the other.
-
-        Any number of readers may watch; nothing of it goes through Temporal. With `after`, the sequence number of
-        the last event that was seen, there is no snapshot and the changes go on from there. A database that is away
-        is waited for, and no change is left out or told twice. `perdure.watch.View` folds the events.
-
-        Raises:
-            ThreadNotFound: if there is no such thread.
-            StoreUnavailable: if the database cannot be reached at the start.
-        """
-        if after is None:
-            snapshot = await self._texts.snapshot(await self.store.snapshot(thread_id))
-            yield snapshot
-            after = snapshot.seq
-        failures = 0
-        while True:
-            try:
-                async with aclosing(self.store.listen(thread_id)) as hints:
-                    async for _ in hints:
-                        more = True
-                        while more:
-                            changes = await self.store.read_changes(thread_id, after, _PAGE)
-                            more = len(changes) == _PAGE
-                            failures = 0
-                            for change in changes:
-                                yield await self._texts.change(thread_id, change)
-                                after = change.seq
-            except StoreUnavailable:
-                # Rows are the truth, and `after` says which of them were told: going on is only a matter of time.
-                await asyncio.sleep(_RECONNECT_S[min(failures, len(_RECONNECT_S) - 1)])
-                failures += 1
 
     async def wait_settled(self, thread_id: str, message_id: str | None = None) -> Message:
         """Wait until a turn has ended; returns its assistant message, complete or not.
@@ -323,8 +290,8 @@ class PerdureClient:
             UsageError: if the words were not taken.
         """
         accepted = await self.send(thread_id, text, id=id, mode=mode)
-        if accepted.disposition in ("rejected", "conflict", "dropped"):
-            raise UsageError(accepted.detail or f"The message was not taken: {accepted.disposition}.")
+        if why := _NOT_TAKEN.get(accepted.disposition):
+            raise UsageError(accepted.detail or f"The message was not taken ({accepted.disposition}): {why}.")
         answer = await self.wait_settled(thread_id, accepted.message_id)
         if answer.status.state == "incomplete":
             raise TurnFailed(answer.status.detail or f"The turn ended early: {answer.status.reason}.", answer.status)
@@ -363,26 +330,6 @@ class PerdureClient:
             await self._calls.until_loaded(thread_id)
         except NoRunningWorkflow:
             await self.store.get_thread(thread_id)  # raises, unless the thread sleeps again already
-
-    async def _interrupt_asleep(self, thread_id: str, reason: str | None = None) -> Message | None:
-        """Wake a thread that sleeps with its turn open, or has child threads, to stop them; returns what was open."""
-        tail = await self.store.load_tail(thread_id, processed=0)
-        turn = open_turn(tail)
-        if turn or tail.children:
-            start = ThreadStart(title=tail.thread.title)
-            await self._calls.signal_with_start(thread_id, "interrupt", Interrupt(reason=reason), start)
-        return turn
-
-    async def _settled(self, thread_id: str, find: Callable[[View], Message | None]) -> Message:
-        """Watch until the message that `find` picks is there and settled."""
-        async with aclosing(self.watch(thread_id)) as events:
-            view = View()
-            async for event in events:
-                view.apply(event)
-                message = find(view)
-                if message and is_settled(message):
-                    return message
-        raise AssertionError("bug: a watch ended by itself")
 
 
 def _named_after(message: UserMessage) -> ThreadStart:

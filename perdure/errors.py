@@ -2,7 +2,8 @@
 
 PerdureError
 ├── UsageError             somebody asked for something that cannot be: bad input, wrong option
-│   └── UnknownAgent       no agent of this name is served here
+│   ├── UnknownAgent       no agent of this name is served here
+│   └── ThreadClosed       the thread takes nothing more
 ├── ConfigurationError     a setting is missing or wrong; the process cannot start
 ├── StoreError
 │   ├── StoreUnavailable   the database cannot be reached now; retrying helps
@@ -39,6 +40,14 @@ class UnknownAgent(UsageError, KeyError):
     """There is no agent of this name. A KeyError too, as a mapping's `in` and `get` need it."""
 
     __str__ = Exception.__str__
+
+
+class ThreadClosed(UsageError):
+    """The thread is closed and takes nothing more."""
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(f"The thread {thread_id!r} is closed and takes nothing more; start another one.")
+        self.thread_id = thread_id
 
 
 class ConfigurationError(PerdureError):

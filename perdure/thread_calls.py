@@ -23,7 +23,7 @@ from temporalio.client import (
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import QueryRejectCondition, WorkflowIDConflictPolicy
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.contract import WORKFLOW_TYPE, ThreadStart, ThreadStatus
@@ -236,6 +236,9 @@ def _is_passing(error: Exception) -> bool:
 
 
 def _refusal(cause: BaseException | None) -> PerdureError:
+    if isinstance(cause, ActivityError):
+        # What an update had to do failed: the activity says why.
+        cause = cause.cause
     if not isinstance(cause, ApplicationError):
         return PerdureError(f"The thread failed: {cause}")
     return UsageError(cause.message) if cause.type == ErrorType.USAGE else PerdureError(cause.message)

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from perdure import ids
     from perdure.contract import CHOOSE, CallStatus, ChooseRequest, Stopped, ThreadStatus
-    from perdure.errors import UsageError
+    from perdure.errors import ThreadClosed, UsageError
     from perdure.history import HistoryManager
     from perdure.history_state import HistoryState
     from perdure.inbox import read_input
@@ -92,7 +92,7 @@ class ThreadHandlers:
         if self._is_leaving:
             raise ApplicationError("The thread is moving to a new run; send it again.", type=ErrorType.BUSY)
         if self._history.state.closed:
-            raise refusal(UsageError(f"The thread {self._thread_id} is closed and takes nothing more; start another."))
+            raise refusal(ThreadClosed(self._thread_id))
         try:
             read_input("user_message", message, "unnamed")
         except UsageError as error:

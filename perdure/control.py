@@ -1,0 +1,154 @@
+"""Threads as people steer them: turns are stopped, questions answered, subscriptions ended, threads closed.
+
+What a thread has to know of that reaches one that is asleep too: it wakes for it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from types import NoneType
+
+from perdure.codec import clip
+from perdure.contract import PREVIEW_CHARS, Stopped, ThreadStart
+from perdure.errors import ThreadClosed, UsageError
+from perdure.inputs import Control, Interrupt
+from perdure.messages import Message
+from perdure.ports import Store, Subscription
+from perdure.reader import ThreadReader
+from perdure.stored_status import open_turn
+from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
+
+
+class ThreadControl(ThreadReader):
+    """Steers threads.
+
+    Args:
+        store: where the conversations are.
+        calls: the way to the threads' workflows.
+        patience: how long a call waits for a thread before it raises `Unreachable`.
+    """
+
+    def __init__(self, store: Store, calls: ThreadCalls, patience: timedelta) -> None:
+        super().__init__(store)
+        self._calls = calls
+        self._patience = patience
+
+    async def interrupt(self, thread_id: str, reason: str | None = None) -> None:
+        """Stop what the thread is doing, without waiting for it. Safe to repeat: an idle thread stays idle."""
+        try:
+            await self._calls.signal(thread_id, "interrupt", Interrupt(reason=reason))
+        except NoRunningWorkflow:
+            await self._interrupt_asleep(thread_id, reason)
+
+    async def stop(self, thread_id: str) -> Stopped:
+        """Stop what the thread is doing and wait until the turn is settled. Safe to repeat.
+
+        Returns:
+            The turn that was stopped, 0 if none was under way.
+
+        Raises:
+            Unreachable: if Temporal or the workers did not answer in time. Then it may be stopped later or not.
+        """
+        try:
+            return await self._calls.update(thread_id, "stop", Stopped)
+        except NoRunningWorkflow:
+            turn = await self._interrupt_asleep(thread_id)
+        if turn is None:
+            return Stopped()
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                await self._settled(thread_id, lambda view: view.message(turn.id))
+        except TimeoutError as error:
+            raise self._calls.no_worker() from error
+        return Stopped(turn=turn.turn)
+
+    async def choose(self, thread_id: str, choice_id: str, selected: int | None = None) -> None:
+        """Answer a question of a tool (`status` has those that wait), and wait until the tool's server has it.
+
+        Args:
+            thread_id: the thread, which is woken if need be.
+            choice_id: the question.
+            selected: the choice, counted from 0; None dismisses the question, which means its default.
+
+        Raises:
+            UsageError: if that question does not wait, it has no such choice, or there is no server any more to tell.
+            PerdureError: if the server did not take it; the question stays.
+            Unreachable: if Temporal or the workers did not answer in time. Then it may be answered or not.
+        """
+        start = await self._open(thread_id)
+        choice = next((one for one in await self.store.get_choices(thread_id) if one.id == choice_id), None)
+        if choice is None:
+            raise UsageError(f"No question {clip(choice_id, PREVIEW_CHARS)!r} waits in the thread {thread_id!r}.")
+        if selected is not None and not 0 <= selected < len(choice.choices):
+            raise UsageError(f"There is no choice {selected}: the question has {len(choice.choices)}, counted from 0.")
+        answer = {"choice_id": choice_id, "selected": selected}
+        await self._calls.update_with_start(thread_id, "choose", answer, NoneType, start)
+
+    async def close_thread(self, thread_id: str) -> None:
+        """Close a thread for good and wait until it is: its turn is stopped, its subscriptions end. Safe to repeat.
+
+        Raises ThreadNotFound, and Unreachable if no worker did it in time. Then it may be closed later.
+        """
+
+        async def is_closed() -> bool:
+            return (await self.store.get_thread(thread_id)).closed_at is not None
+
+        await self._control(thread_id, Control(action="close"), is_closed)
+
+    async def cancel_subscription(self, thread_id: str, call_id: str) -> None:
+        """End a subscription and wait until it is; what else it sends is dropped, and its tool's server is told.
+
+        Raises UsageError if the call has no active subscription, and as `close_thread` does.
+        """
+        await self._subscription(thread_id, call_id)
+
+        async def is_cancelled() -> bool:
+            return all(one.call_id != call_id for one in await self.store.get_active_subscriptions(thread_id))
+
+        await self._control(thread_id, Control(action="cancel_subscription", call_id=call_id), is_cancelled)
+
+    async def resume_subscription(self, thread_id: str, call_id: str) -> None:
+        """Let a paused subscription send events again; its counts begin anew. Safe to repeat.
+
+        Raises UsageError if the call has no active subscription, and as `close_thread` does.
+        """
+
+        async def is_resumed() -> bool:
+            return (await self._subscription(thread_id, call_id)).paused is None
+
+        await self._control(thread_id, Control(action="resume_subscription", call_id=call_id), is_resumed)
+
+    async def _open(self, thread_id: str) -> ThreadStart:
+        """How a run of a stored thread begins that this call wakes. Raises ThreadNotFound, ThreadClosed."""
+        thread = await self.store.get_thread(thread_id)
+        if thread.closed_at is not None:
+            raise ThreadClosed(thread_id)
+        return ThreadStart(title=thread.title)
+
+    async def _subscription(self, thread_id: str, call_id: str) -> Subscription:
+        active = await self.store.get_active_subscriptions(thread_id)
+        found = next((one for one in active if one.call_id == call_id), None)
+        if found is None:
+            raise UsageError(f"{clip(call_id, PREVIEW_CHARS)!r} is no active subscription of the thread {thread_id!r}.")
+        return found
+
+    async def _control(self, thread_id: str, control: Control, is_done: Callable[[], Awaitable[bool]]) -> None:
+        """Tell a thread what a person decided, and wait until that is stored; one that is asleep wakes for it."""
+        thread = await self.store.get_thread(thread_id)
+        if await is_done():
+            return
+        await self._calls.signal_with_start(thread_id, "control", control, ThreadStart(title=thread.title))
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                await self._until(thread_id, is_done)
+        except TimeoutError as error:
+            raise self._calls.no_worker() from error
+
+    async def _interrupt_asleep(self, thread_id: str, reason: str | None = None) -> Message | None:
+        """Wake a thread that sleeps with its turn open, or has child threads, to stop them; returns what was open."""
+        tail = await self.store.load_tail(thread_id, processed=0)
+        turn = open_turn(tail)
+        if turn or tail.children:
+            start = ThreadStart(title=tail.thread.title)
+            await self._calls.signal_with_start(thread_id, "interrupt", Interrupt(reason=reason), start)
+        return turn
