@@ -44,6 +44,8 @@ class ThreadDispatch(ThreadHandlers):
                 self._start_call(call)
                 self._length.add(ACTIVITY)
         self._length.add(TASK)
+        # When a sleeper is to wake is durable before anything is waited for: whoever takes the thread over goes by it.
+        await self._sync()
         self._show("running")
         await workflow.wait_condition(lambda: self._has_ready() or not self._calls.running or self._calls.has_done())
         await self._collect()

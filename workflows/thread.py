@@ -338,7 +338,10 @@ class ThreadWorkflow(ThreadDispatch):
     async def _wait(self) -> bool:
         """Wait for an input; False if none came for so long that the thread may hibernate."""
         self._show("waiting" if self._history.open_turn else "idle")
-        await workflow.wait_condition(lambda: self._has_ready() or self._idle.done() or self._calls.has_done())
+        # With a timer of a call set, the thread stays: waking up to see that, hour after hour, would fill the history.
+        await workflow.wait_condition(
+            lambda: self._has_ready() or self._calls.has_done() or (self._idle.done() and not self._calls.timed)
+        )
         if self._calls.has_done():
             await self._collect()
             return True
