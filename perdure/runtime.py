@@ -5,6 +5,9 @@ tool call of it is dispatched, all results of a step are synced before the next 
 survive its process: whoever owns the thread loads it again elsewhere, and it goes on where it stood. Two owners at
 once do no harm, since the store takes batches from one of them only; the other gets `StaleWriter` and loads again.
 
+Nor does it do what needs a workflow: timers, child threads, activities elsewhere. A call of such a tool is answered
+with an error that says so, and an event that would get a child thread of its own joins the conversation.
+
     thread = await AgentThread.load(store, store, "t1", complete=..., dispatch=...)
     thread.put(UserMessage(id="m1", text="What is the weather in Paris?"))
     while await thread.step():
@@ -18,6 +21,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from time import time  # noqa: TID251 - no workflow runs this code, and events are counted by the minute
 from typing import Any, Final, Self, TypeVar
 
 from temporalio.common import RetryPolicy
@@ -25,14 +29,22 @@ from temporalio.exceptions import ApplicationError
 
 from perdure import policy
 from perdure.codec import clip
-from perdure.contract import PREVIEW_CHARS, CompleteRequest, CompleteResult, DispatchRequest, DispatchResult
+from perdure.contract import (
+    PREVIEW_CHARS,
+    CompleteRequest,
+    CompleteResult,
+    DispatchRequest,
+    DispatchResult,
+    NotifyRequest,
+)
 from perdure.errors import UsageError
 from perdure.history import HistoryManager
 from perdure.history_state import LiveCall, OpenTurn
 from perdure.inbox import Inbox
-from perdure.inputs import AnyInput, Disposition, ToolResult
+from perdure.inputs import AnyInput, Disposition, Event, ToolResult
 from perdure.messages import Message
 from perdure.ports import ConversationStore, StateStore, ThreadRecord
+from perdure.tools import ToolKind
 from perdure.watch import View
 
 Complete = Callable[[CompleteRequest, int], Awaitable[CompleteResult]]
@@ -41,10 +53,16 @@ Complete = Callable[[CompleteRequest, int], Awaitable[CompleteResult]]
 Dispatch = Callable[[DispatchRequest], Awaitable[DispatchResult]]
 """Runs a tool call and stages its result in the store: `DispatchActivities.execute`."""
 
+Notify = Callable[[NotifyRequest], Awaitable[None]]
+"""Tells tool servers of calls that were given up, and that the thread is closed: `NotifyActivities.notify`."""
+
 Result = TypeVar("Result")
 
 BATCH_INPUTS: Final = 500
 """Inputs that one sync takes."""
+
+WITHOUT_WORKFLOW: Final = frozenset[ToolKind]({"workflow", "thread", "activity"})
+"""Kinds of tools that only a thread's workflow can carry out."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +94,15 @@ class AgentThread:
         history: HistoryManager,
         complete: Complete,
         dispatch: Dispatch,
+        notify: Notify | None = None,
     ) -> None:
         self.history = history
         self._store = store
         self._thread = thread
         self._complete_call = complete
         self._dispatch_call = dispatch
+        self._notify = notify
+        self._notices = set[asyncio.Task[None]]()
         self._owner = secrets.token_hex(8)
         self._inbox = Inbox()
         self._arrived = asyncio.Event()
@@ -99,6 +120,7 @@ class AgentThread:
         *,
         complete: Complete,
         dispatch: Dispatch,
+        notify: Notify | None = None,
         agent: str | None = None,
     ) -> Self:
         """Restore a thread from its two stores, in any process; with `agent`, one that is not stored yet begins.
@@ -109,7 +131,7 @@ class AgentThread:
         if agent is not None:
             await conversation_store.create_thread(ThreadRecord(thread_id=thread_id, agent=agent))
         tail = await state_store.load_tail(thread_id)
-        return cls(conversation_store, tail.thread, HistoryManager.from_tail(tail), complete, dispatch)
+        return cls(conversation_store, tail.thread, HistoryManager.from_tail(tail), complete, dispatch, notify)
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -119,6 +141,8 @@ class AgentThread:
         Returns its disposition if that is known at once, since the same input waits already. Raises UsageError if
         too many wait.
         """
+        if isinstance(content, Event):
+            content = content.with_(at=time(), associative=True)
         known = self._inbox.put(content)
         self._arrived.set()
         return known
@@ -141,6 +165,7 @@ class AgentThread:
         """Cancel the tools that still run. The thread can be loaded again, and goes on."""
         await _give_up(self._running.values())
         self._running.clear()
+        await asyncio.gather(*self._notices)
 
     async def sync(self) -> None:
         """Make durable what was decided since the last sync. Safe to repeat after a failure.
@@ -183,6 +208,7 @@ class AgentThread:
     async def _accept(self) -> None:
         """Take inputs and make them durable. What they interrupt is stopped after that: the store may know them."""
         while True:
+            was_closed = self.history.state.closed
             for _ in range(BATCH_INPUTS):
                 content = self._inbox.take(self.history.phase)
                 if content is None:
@@ -192,8 +218,19 @@ class AgentThread:
             interrupted = [call.call_id for call in self.history.take_interrupted_tool_calls()]
             self._outside.difference_update(interrupted)
             await _give_up(self._running.pop(call_id) for call_id in interrupted if call_id in self._running)
+            self._tell_servers(self.history.take_cancelled(), closed=self.history.state.closed and not was_closed)
             if not self._has_ready():
                 return
+
+    def _tell_servers(self, call_ids: tuple[str, ...], *, closed: bool) -> None:
+        """Best effort: the thread does not wait for it."""
+        if self._notify is None or not (call_ids or closed):
+            return
+        thread = self._thread
+        request = NotifyRequest(thread_id=thread.thread_id, agent=thread.agent, call_ids=call_ids, closed=closed)
+        notice = asyncio.ensure_future(self._notify(request))
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
 
     def _has_ready(self) -> bool:
         return self._inbox.has_ready(self.history.phase)
@@ -270,6 +307,8 @@ class AgentThread:
             raise UsageError(f"The call {call.call_id} may not run yet: sync first, so that its turn is durable.")
         request = DispatchRequest(thread_id=self._thread.thread_id, agent=self._thread.agent, call_id=call.call_id)
         self.history.mark_dispatched(call.call_id)
+        if call.outline.kind in WITHOUT_WORKFLOW:
+            return _refuse(call)
         return _retried(lambda: self._dispatch_call(request), policy.DISPATCH.retry)
 
     async def _executed(self, execution: Awaitable[DispatchResult]) -> DispatchResult | ApplicationError:
@@ -292,6 +331,14 @@ class AgentThread:
     def _waits_outside(self, turn: OpenTurn) -> bool:
         unsettled = {call.call_id for call in turn.calls if not call.settled}
         return bool(unsettled) and unsettled <= self._outside
+
+
+async def _refuse(call: LiveCall) -> DispatchResult:
+    raise ApplicationError(
+        f"`{call.outline.tool}` is carried out by a thread's workflow, and this thread is driven without one.",
+        type=policy.ErrorType.USAGE,
+        non_retryable=True,
+    )
 
 
 async def _retried(call: Callable[[], Awaitable[Result]], retry: RetryPolicy) -> Result:

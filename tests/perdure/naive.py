@@ -18,7 +18,7 @@ from perdure.turn import INTERRUPTED
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts
 from tests.perdure.naive_store import THREAD, Declared
 
-LIMITS = SubscriptionLimits(active=4, events_per_minute=3, events=5)
+LIMITS = SubscriptionLimits(active=4, events_per_minute=3, events=4)
 
 
 @dataclass
