@@ -179,7 +179,7 @@ class PerdureClient(ThreadControl):
             await self._open(thread_id)
             if mode != "reject":
                 # It is about to be: the call that closes it waits for the others of its step.
-                raise ThreadClosed(thread_id)
+                raise ThreadClosed.of(thread_id)
         return accepted
 
     async def post(

@@ -122,7 +122,7 @@ class ThreadControl(ThreadReader):
         """How a run of a stored thread begins that this call wakes. Raises ThreadNotFound, ThreadClosed."""
         thread = await self.store.get_thread(thread_id)
         if thread.closed_at is not None:
-            raise ThreadClosed(thread_id)
+            raise ThreadClosed.of(thread_id)
         return ThreadStart(title=thread.title)
 
     async def _subscription(self, thread_id: str, call_id: str) -> Subscription:

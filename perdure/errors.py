@@ -21,6 +21,8 @@ PerdureError
 └── UnflushedTurn          bug: sync was called with a turn in the buffer
 """
 
+from typing import Self
+
 from perdure.messages import Status
 
 
@@ -45,9 +47,10 @@ class UnknownAgent(UsageError, KeyError):
 class ThreadClosed(UsageError):
     """The thread is closed and takes nothing more."""
 
-    def __init__(self, thread_id: str) -> None:
-        super().__init__(f"The thread {thread_id!r} is closed and takes nothing more; start another one.")
-        self.thread_id = thread_id
+    @classmethod
+    def of(cls, thread_id: str) -> Self:
+        """The error for this thread."""
+        return cls(f"The thread {thread_id!r} is closed and takes nothing more; start another one.")
 
 
 class ConfigurationError(PerdureError):

@@ -117,6 +117,7 @@ class ErrorType:
     STALE_WRITER = "StaleWriter"
     SEALED = "StepSealed"
     USAGE = "UsageError"
+    CLOSED = "ThreadClosed"
     BUSY = "Busy"
     CONFIGURATION = "ConfigurationError"
     WORKER_SHUTDOWN = "WorkerShutdown"

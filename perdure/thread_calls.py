@@ -27,7 +27,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.contract import WORKFLOW_TYPE, ThreadStart, ThreadStatus
-from perdure.errors import PerdureError, Unreachable, UsageError
+from perdure.errors import PerdureError, ThreadClosed, Unreachable, UsageError
 from perdure.ids import workflow_id
 from perdure.policy import WORKFLOW_TASK_TIMEOUT, ErrorType
 
@@ -241,4 +241,5 @@ def _refusal(cause: BaseException | None) -> PerdureError:
         cause = cause.cause
     if not isinstance(cause, ApplicationError):
         return PerdureError(f"The thread failed: {cause}")
-    return UsageError(cause.message) if cause.type == ErrorType.USAGE else PerdureError(cause.message)
+    refusals = {ErrorType.USAGE: UsageError, ErrorType.CLOSED: ThreadClosed}
+    return refusals.get(cause.type or "", PerdureError)(cause.message)

@@ -29,7 +29,8 @@ with workflow.unsafe.imports_passed_through():
 
 def refusal(error: UsageError) -> ApplicationError:
     """The failure that tells a caller what was wrong."""
-    return ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True)
+    kind = ErrorType.CLOSED if isinstance(error, ThreadClosed) else ErrorType.USAGE
+    return ApplicationError(str(error), type=kind, non_retryable=True)
 
 
 class ThreadHandlers:
@@ -92,7 +93,7 @@ class ThreadHandlers:
         if self._is_leaving:
             raise ApplicationError("The thread is moving to a new run; send it again.", type=ErrorType.BUSY)
         if self._history.state.closed:
-            raise refusal(ThreadClosed(self._thread_id))
+            raise refusal(ThreadClosed.of(self._thread_id))
         try:
             read_input("user_message", message, "unnamed")
         except UsageError as error:
