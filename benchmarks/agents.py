@@ -1,7 +1,7 @@
 """The agents that the benchmarks' workers serve. Their models answer by script, so what is measured is the runtime.
 
-`endless`, `crash` and `idle` do what the words of the user say. The tools of `crash` note each run in the folder that
-`RUNS` names, so that a second run after a crash shows up.
+`endless`, `crash`, `idle` and `callbacks` do what the words of the user say. The tools of `crash` note each run in the
+folder that `RUNS` names, so that a second run after a crash shows up.
 """
 
 import asyncio
@@ -67,6 +67,10 @@ def _crash(asked: Asked) -> Reply | str:
             return ANSWER
 
 
+def _callbacks(asked: Asked) -> Reply | str:
+    return ANSWER if asked.results else Reply(*[Call("ask")] * int(asked.user_text))
+
+
 def _idle(asked: Asked) -> str:
     return str(bytes_in_use()) if asked.user_text == WEIGH else ANSWER
 
@@ -76,6 +80,7 @@ tools: Final = _agent("tools", _two_calls)
 endless: Final = _agent("endless", _endless)
 crash: Final = _agent("crash", _crash)
 idle: Final = _agent("idle", _idle)
+callbacks: Final = _agent("callbacks", _callbacks)
 
 
 @tools.tool
@@ -104,6 +109,12 @@ async def slow(label: str) -> str:
     _note(f"{label}-slow")
     await asyncio.sleep(PHASE_S)
     return RESULT
+
+
+@callbacks.tool(kind="client")
+async def ask() -> str:
+    """Wait for a result that comes through the gateway."""
+    raise AssertionError("answered from outside")
 
 
 def _note(run: str) -> None:

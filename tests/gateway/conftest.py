@@ -1,5 +1,6 @@
-"""The gateway over each store, and the Temporal server that all tests of the run share."""
+"""The gateway over each store, and threads for it."""
 
+import uuid
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -11,9 +12,12 @@ from stores.postgres import PostgresStore
 from tests.databases import new_database
 from tests.gateway.served import Served
 from tests.gateway.waiting import WaitingThread
-from tests.workflows.conftest import start_stack, thread
 
-__all__ = ["start_stack", "thread"]
+
+@pytest.fixture
+def thread() -> str:
+    """A thread id of its own: all tests share one server, so one name would be one workflow."""
+    return f"t-{uuid.uuid4()}"
 
 
 @pytest.fixture(scope="module")
