@@ -14,7 +14,7 @@ from perdure.batch import SyncBatch, SyncReport
 from perdure.builtins import Threads, Timers
 from perdure.contract import CompleteRequest, CompleteResult, DispatchRequest, DispatchResult, NotifyRequest
 from perdure.errors import StaleWriter, StepSealed, StoreUnavailable, ThreadNotFound, UnflushedTurn, UsageError
-from perdure.inputs import Control, Event, Interrupt, Mode, ToolResult, UserMessage
+from perdure.inputs import AnyInput, Control, Event, Interrupt, Mode, ToolResult, UserMessage
 from perdure.messages import EventPart, Message, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import StepOutcome
 from perdure.runtime import AgentThread, Notify
@@ -492,7 +492,8 @@ async def test_a_passive_call_is_cut_short_by_whatever_comes(store: Journal) -> 
         return Reply(Call("wait", {})) if asked.user_text == "wait" else Reply("awake")
 
     thread = await load_with_server(store, script)
-    for number, content in enumerate((said("up", mode="queue"), Event(id="r1", call_id="c", source="child"))):
+    comes: list[AnyInput] = [said("up", mode="queue"), Event(id="r1", call_id="c", source="child")]
+    for number, content in enumerate(comes):
         thread.put(said("wait", id=f"m{number}"))
         await drive(thread)
         assert thread.history.phase == "sleeping"
@@ -513,7 +514,10 @@ async def test_tool_servers_are_told_and_not_waited_for(store: Journal) -> None:
         await answers.wait()
         told.append(request)
 
-    thread = await load_with_server(store, lambda asked: Reply(Call("watch", {})), notify)
+    def script(_: Asked) -> Reply:
+        return Reply(Call("watch", {}))
+
+    thread = await load_with_server(store, script, notify)
     thread.put(said("watch it"))
     await drive(thread)
     first = open_call(thread)
