@@ -7,6 +7,7 @@ answer that is the child's own.
 
 import asyncio
 from dataclasses import dataclass
+from typing import cast
 
 from temporalio import activity
 
@@ -98,14 +99,14 @@ class SpawnActivities:
         agent = self._agents[request.agent]
         threads = (await self._catalog.of(agent, request.thread_id)).threads
         try:
-            call = await self._store.get_call(request.thread_id, request.call_id)
+            call = await store_call(self._store.get_call(request.thread_id, request.call_id))
         except CallNotOpen:
             return "The call was given up before it could spawn a thread.", "", None
         arguments = loads_object(call.arguments)
         stack = [thread.thread_id for thread in chain]
-        given = arguments.get("child_of")
+        given = _ids(arguments.get("child_of"))
         if given != stack:
-            return wrong_stack([str(item) for item in given] if isinstance(given, list) else [], stack), "", None
+            return wrong_stack(given, stack), "", None
         if threads is None or len(stack) > threads.max_depth:
             depth = threads.max_depth if threads else 0
             return f"No thread was spawned: at most {depth} levels of child threads are allowed.", "", None
@@ -134,6 +135,13 @@ class SpawnActivities:
         except StaleWriter:
             # It runs already: an attempt before this one has planted it.
             return
+
+
+def _ids(value: object) -> list[str]:
+    """The ids that were given as a stack; none if it is no list of texts."""
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    texts = [item for item in items if isinstance(item, str)]
+    return texts if len(texts) == len(items) else []
 
 
 def _for_call(request: SpawnRequest, chain: tuple[ThreadRecord, ...], call: ToolCallPart, instructions: str) -> _Seed:

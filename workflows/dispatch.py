@@ -5,6 +5,7 @@ calls of an open turn, and a turn has calls only once its step was flushed and s
 """
 
 import asyncio
+import itertools
 
 from temporalio import workflow
 
@@ -40,7 +41,7 @@ class ThreadDispatch(ThreadHandlers):
         restored turn comes from the store.
         """
         for call in turn.calls:
-            if not call.dispatched and not call.settled:
+            if not call.dispatched and not call.settled and not _is_held(turn, call):
                 self._start_call(call)
                 self._length.add(ACTIVITY)
         self._length.add(TASK)
@@ -180,3 +181,13 @@ class ThreadDispatch(ThreadHandlers):
 
     def _show(self, state: State | None) -> None:
         self._board.show(self.status(), self._attributes, state)
+
+
+def _is_held(turn: OpenTurn, call: LiveCall) -> bool:
+    """Whether mail to another thread has to wait: it goes out in call order, and nothing overtakes the last report."""
+    before = itertools.takewhile(lambda other: other.call_id != call.call_id, turn.calls)
+    return _is_mail(call) and any(_is_mail(other) and not other.settled for other in before)
+
+
+def _is_mail(call: LiveCall) -> bool:
+    return call.outline.kind == "thread" and call.outline.operation != SPAWN_THREAD
