@@ -9,22 +9,30 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from perdure.cli.answers import Answers
 from perdure.cli.conversation import Conversation
 from perdure.cli.printable import one_line
+from perdure.cli.questions import Questions, selected
 from perdure.cli.terminal import Terminal, open_terminal
 from perdure.cli.threads import connect, status_lines
 from perdure.client import PerdureClient
 from perdure.errors import PerdureError, ViewOutdated
 from perdure.inputs import Mode
+from perdure.ports import Choice
 
 SECOND_S: Final = 2.0
 """Ctrl-C twice within this time leaves, whatever the thread does."""
+
+START_S: Final = 0.3
+"""A call that nothing has started after this may wait for the person: the thread is asked."""
 
 HELP: Final = (
     "Type and press Enter; while an answer streams that interrupts it.\n"
     "/queue TEXT  wait for the end of the turn        /status  what the thread is doing\n"
     "/steer TEXT  join before the next model call     /stop    stop the turn and wait for it\n"
     "/quit        leave; the thread goes on           //TEXT   say something that begins with /\n"
+    "/result TEXT answer a call that waits for you; several: /result CALL_ID TEXT\n"
+    "A question of a tool is answered by its number; Enter or Escape alone takes the default.\n"
     "Ctrl-C interrupts the turn; a second time, or when nothing runs, it leaves."
 )
 _MODES: Final[dict[str, Mode]] = {"/queue": "queue", "/steer": "steer"}
@@ -56,13 +64,17 @@ class Chat:
         self._thread_id = thread_id
         self._terminal = terminal
         self._conversation = Conversation(terminal)
+        self._questions = Questions(self._conversation, terminal)
+        self._answers = Answers(self._conversation, terminal, lambda: client.status(thread_id))
         self._watching = asyncio.Event()
         self._changed = asyncio.Event()
         self._outbox: asyncio.Queue[tuple[str, str, Mode]] = asyncio.Queue()
         self._sending: dict[str, str] = {}
         self._leave = asyncio.Event()
         self._interrupted_at = float("-inf")
-        self._interrupts: set[asyncio.Task[None]] = set()
+        self._answered: set[str] = set()
+        self._looking = False
+        self._background: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Talk until the person leaves or the input ends.
@@ -78,13 +90,20 @@ class Chat:
                 for task in done:
                     task.result()
             finally:
-                await _cancel([*tasks, *self._interrupts])
+                await _cancel([*tasks, *self._background])
             if self._busy:
                 self._terminal.line(f"The turn goes on; `perdure chat {one_line(self._thread_id)}` comes back.", "dim")
 
     @property
     def _busy(self) -> bool:
         return self._conversation.view.running or bool(self._sending)
+
+    @property
+    def _needs_person(self) -> bool:
+        """Whether the thread waits for an answer of this person that was not given yet."""
+        question = self._questions.current
+        asked = {question.id} if question else set[str]()
+        return bool((asked | set(self._answers.waiting)) - self._answered)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -94,6 +113,10 @@ class Chat:
                 async with aclosing(self._client.watch(self._thread_id)) as events:
                     async for event in events:
                         self._conversation.show(event)
+                        self._questions.show()
+                        if self._answers.unknown and not self._looking:
+                            self._looking = True
+                            self._start(self._look())
                         for input_id in self._arrived():
                             self._sent(input_id)
                         self._watching.set()
@@ -107,8 +130,20 @@ class Chat:
         known = {message.input_id for message in self._conversation.view.messages}
         return [input_id for input_id in self._sending if input_id in known]
 
+    async def _look(self) -> None:
+        try:
+            while self._answers.unknown:
+                await asyncio.sleep(START_S)
+                if self._answers.unknown:
+                    await self._answers.look()
+        except PerdureError as error:
+            self._terminal.line(f"✗ What the thread waits for is not known: {one_line(str(error))}", "red")
+        finally:
+            self._looking = False
+            self._changed.set()
+
     async def _settled(self) -> None:
-        while self._busy:
+        while self._busy and not self._needs_person:
             self._changed.clear()
             await self._changed.wait()
 
@@ -127,9 +162,13 @@ class Chat:
 
     async def _handle(self, line: str) -> None:
         command, _, text = line.strip().partition(" ")
+        question = self._questions.current
         if not line.strip():
-            return
-        if not line.startswith("/") or line.startswith("//"):
+            if question and not line:
+                await self._say(self._choose(question, None))
+        elif question and (choice := selected(line, question)) is not None:
+            await self._say(self._choose(question, choice))
+        elif not line.startswith("/") or line.startswith("//"):
             self._send(line.removeprefix("/"), "interrupt")
         elif command in _MODES and text.strip():
             self._send(text, _MODES[command])
@@ -139,6 +178,8 @@ class Chat:
             await self._say(self._status())
         elif command == "/stop":
             await self._say(self._stop())
+        elif command == "/result" and text.strip():
+            await self._say(self._give_result(text))
         else:
             self._terminal.line(
                 f"{one_line(command)} is not known, or lacks its text: /help shows what there is.", "red"
@@ -175,9 +216,22 @@ class Chat:
         stopped = await self._client.stop(self._thread_id)
         return f"Turn {stopped.turn} is stopped." if stopped.turn else "Nothing was running."
 
-    async def _say(self, answer: Coroutine[Any, Any, str]) -> None:
+    async def _choose(self, question: Choice, choice: int | None) -> None:
+        words = "(the default)" if choice is None else question.choices[choice]
+        self._terminal.line(f"› {one_line(words)}", "bold")
+        await self._client.choose(self._thread_id, question.id, choice)
+        self._answered.add(question.id)
+
+    async def _give_result(self, typed: str) -> None:
+        call_id, text = self._answers.read(typed)
+        await self._client.tool_result(self._thread_id, call_id, text)
+        self._answered.add(call_id)
+
+    async def _say(self, answer: Coroutine[Any, Any, str | None]) -> None:
+        """Do what was typed and show what came of it."""
         try:
-            self._terminal.line(await answer, "dim")
+            if (words := await answer) is not None:
+                self._terminal.line(words, "dim")
         except PerdureError as error:
             self._terminal.line(f"✗ {one_line(str(error))}", "red")
 
@@ -193,9 +247,12 @@ class Chat:
             return
         self._interrupted_at = now
         self._terminal.line("Interrupting; Ctrl-C again leaves.", "dim")
-        task = asyncio.create_task(self._interrupt())
-        self._interrupts.add(task)
-        task.add_done_callback(self._interrupts.discard)
+        self._start(self._interrupt())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _interrupt(self) -> None:
         try:

@@ -7,9 +7,12 @@ attempt, a stop) that is said.
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime, tzinfo
 from itertools import takewhile
 from typing import Any, Final, Protocol, cast
 
+from perdure import ids
+from perdure.builtins import SPAWN_THREAD, TIMED
 from perdure.cli.printable import one_line, printable
 from perdure.codec import clip, loads
 from perdure.messages import (
@@ -23,10 +26,15 @@ from perdure.messages import (
     ToolResultPart,
 )
 from perdure.ports import Change, OpenCall, Snapshot
+from perdure.rap.display import shown
+from perdure.thread_texts import spawned
+from perdure.waiting import moment
 from perdure.watch import View, WatchEvent, call_of
 
 CALL_CHARS: Final = 160
 RESULT_CHARS: Final = 300
+DISPLAY_LINES: Final = 20
+"""Of what a tool shows in place of its result, a diff for one."""
 HISTORY_MESSAGES: Final = 40
 """Of a long conversation only the newest messages are shown when one comes back to it."""
 
@@ -50,15 +58,25 @@ class Output(Protocol):
 class Conversation:
     """Writes what happens in a thread, and knows how it stands (`view`)."""
 
-    def __init__(self, output: Output, limit: int | None = HISTORY_MESSAGES) -> None:
+    def __init__(self, output: Output, limit: int | None = HISTORY_MESSAGES, zone: tzinfo | None = None) -> None:
         self.view = View()
         self._output = output
         self._limit = limit
+        self._zone = zone
         self._step: tuple[int, int] | None = None
         self._attempt = 0
         self._words: list[TextPart | ReasoningPart] = []
         self._results: set[str] = set()
         self._starts: dict[str, int] = {}
+        self._dues: dict[str, float] = {}
+
+    @property
+    def unstarted(self) -> list[str]:
+        """Open calls that nothing has begun to carry out, as far as the store knows, in call order."""
+        parts = self.view.head.parts if self.view.head else ()
+        settled = {part.call_id for part in parts if isinstance(part, ToolResultPart)} | self.view.calls.keys()
+        calls = (part for part in parts if isinstance(part, ToolCallPart) and part.error is None)
+        return [part.call_id for part in calls if part.call_id not in settled]
 
     def show(self, event: WatchEvent) -> None:
         """Fold one event and write what it brings.
@@ -70,6 +88,8 @@ class Conversation:
         self.view.apply(event)
         if isinstance(event, Snapshot):
             self._show_path()
+            if event.thread.closed_at is not None:
+                self._output.line("■ The thread is closed: it takes nothing more.", "yellow")
         elif event.seq > known:
             self._show_change(event)
 
@@ -85,6 +105,7 @@ class Conversation:
         self._show_live()
         for call_id, call in self.view.calls.items():
             self._starts[call_id] = call.started
+            self._show_due(call)
             self._show_staged(call_id)
 
     def _show_change(self, change: Change) -> None:
@@ -96,14 +117,17 @@ class Conversation:
                 self._show_part(message, change.part)
         elif change.call:
             self._show_start(change.call)
+            self._show_due(change.call)
             self._show_staged(change.call.call_id)
-        else:
+        elif not change.choice and not change.view:
             self._show_live()
 
     def _show_part(self, message: Message, part: Part) -> None:
         match part:
             case TextPart() if message.role == "user":
                 self._output.line(f"› {printable(part.text)}", "bold")
+            case TextPart() if message.role == "event":
+                self._output.line(f"‖ {one_line(part.text)}", "yellow")
             case TextPart() | ReasoningPart():
                 self._enter(message.turn, part.step, self._attempt)
                 self._show_words(of for of in message.parts if of.step == part.step and _is_words(of))
@@ -114,7 +138,7 @@ class Conversation:
             case FilePart():
                 self._output.line(f"▤ {one_line(part.name or 'file')} ({part.media_type}, {part.size_bytes:,} bytes)")
             case EventPart():
-                self._output.line(f"◆ {one_line(clip(part.content, RESULT_CHARS))}", "magenta")
+                self._show_event(part)
 
     def _show_live(self) -> None:
         live = self.view.live
@@ -155,8 +179,25 @@ class Conversation:
         Whether its tool runs again is not known here: some are only waited for again, others get "outcome unknown".
         """
         if call.started > max(1, self._starts.get(call.call_id, 0)) and not call.result:
-            self._output.line(f"↻ {self._call(call.call_id)} is taken up again", "dim")
+            self._output.line(f"↻ {self.call_text(call.call_id)} is taken up again", "dim")
         self._starts[call.call_id] = call.started
+
+    def _show_due(self, call: OpenCall) -> None:
+        """Say when a call ends by itself: a sleeper wakes, another one is given up."""
+        if call.due is None or call.result or self._dues.get(call.call_id) == call.due:
+            return
+        self._dues[call.call_id] = call.due
+        until = moment(call.due, self._zone, datetime.now(UTC).astimezone(self._zone).date())
+        verb = "sleeps" if call.tool in TIMED else "waits"
+        self._output.line(f"☾ {self.call_text(call.call_id)} {verb} until {until}", "dim")
+
+    def _show_event(self, part: EventPart) -> None:
+        content = one_line(clip(part.content, RESULT_CHARS))
+        if part.origin_tool == SPAWN_THREAD:
+            self._output.line(f"⑂ {content}", "magenta")
+        else:
+            tool = f"{one_line(clip(part.origin_tool, 64))}: " if part.origin_tool else ""
+            self._output.line(f"◆ {tool}{content}", "magenta")
 
     def _show_staged(self, call_id: str) -> None:
         call = self.view.calls.get(call_id)
@@ -167,14 +208,19 @@ class Conversation:
         if result.call_id in self._results:
             return
         self._results.add(result.call_id)
-        content = one_line(clip(result.content, RESULT_CHARS))
-        size = f" ({result.size_bytes:,} bytes)" if result.size_bytes > RESULT_CHARS else ""
-        if result.outcome == "ok":
-            self._output.line(f"← {self._call(result.call_id)}: {content}{size}", "green")
+        call = self.call_text(result.call_id)
+        child = ids.child_thread_id(self.view.thread_id, result.call_id)
+        if result.content == spawned(child):
+            self._output.line(f"⑂ {call}: `perdure chat {child}` shows the child thread", "green")
+        elif result.outcome == "ok":
+            self._output.line(f"← {call}: {_result(result)}", "green")
         else:
-            self._output.line(f"✗ {self._call(result.call_id)} {result.outcome}: {content}{size}", "red")
+            self._output.line(f"✗ {call} {result.outcome}: {_result(result)}", "red")
+        for file in result.files:
+            self._output.line(f"▤ {one_line(file.media_type)}, {file.size_bytes:,} bytes", "green")
 
-    def _call(self, call_id: str) -> str:
+    def call_text(self, call_id: str) -> str:
+        """A call as one would write it: `get_weather(city="Paris")`; its id if it is not on the path."""
         for message in reversed(self.view.messages):
             if call := call_of(message, call_id):
                 return _call(call)
@@ -202,8 +248,18 @@ def _is_words(part: Part) -> bool:
     return isinstance(part, TextPart | ReasoningPart)
 
 
+def _result(result: ToolResultPart) -> str:
+    """What a person is shown of a result: what its tool wants them to see, else its words on one line."""
+    display = shown(result.display, result.content)
+    if display != result.content:
+        lines = [one_line(clip(line, RESULT_CHARS)) if line else "" for line in display.split("\n")]
+        more = [f"… {len(lines) - DISPLAY_LINES} more lines"] if len(lines) > DISPLAY_LINES else []
+        return "\n  ".join([*lines[:DISPLAY_LINES], *more])
+    size = f" ({result.size_bytes:,} bytes)" if result.size_bytes > RESULT_CHARS else ""
+    return f"{one_line(clip(result.content, RESULT_CHARS))}{size}"
+
+
 def _call(part: ToolCallPart) -> str:
-    """The call as one would write it: `get_weather(city="Paris")`."""
     return one_line(f"{clip(part.tool, 64)}({clip(_arguments(part.arguments), CALL_CHARS)})")
 
 

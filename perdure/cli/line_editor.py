@@ -48,6 +48,14 @@ class EndOfInput:
     """Ctrl-D on an empty line."""
 
 
+@dataclass(frozen=True)
+class Dismissed:
+    """Enter or Escape on an empty line."""
+
+
+Typed = Submitted | Dismissed | EndOfInput
+
+
 class LineEditor:
     """One line with a cursor, and the lines before it.
 
@@ -65,15 +73,20 @@ class LineEditor:
         self._earlier: list[str] = []
         self._recalled = 0
 
-    def feed(self, data: bytes) -> list[Submitted | EndOfInput]:
+    def feed(self, data: bytes) -> list[Typed]:
         """Take what was read from the terminal, cut anywhere; returns what is finished by it."""
         text = self._unread + self._decoder.decode(data)
         self._unread = ""
-        events: list[Submitted | EndOfInput] = []
+        events: list[Typed] = []
         at = 0
         while at < len(text):
             if self._pasting:
                 at = self._take_pasted(text, at)
+            elif text[at:] == "\x1b":
+                # Nothing follows, so it is the key itself and not the beginning of another key's sequence.
+                at += 1
+                if not self.text:
+                    events.append(Dismissed())
             elif text[at] == "\x1b":
                 at = self._take_sequence(text, at)
             else:
@@ -98,9 +111,9 @@ class LineEditor:
     def _take_sequence(self, text: str, at: int) -> int:
         found = _SEQUENCE.match(text, at)
         if found is None:
-            # A lone Escape is a key of its own and does nothing; a sequence that was cut goes on with the next bytes.
+            # A sequence that was cut goes on with the next bytes.
             if _UNFINISHED.match(text, at):
-                self._unread = text[at:] if len(text) - at > 1 else ""
+                self._unread = text[at:]
                 return len(text)
             return at + 2
         parameters, final, keypad, _ = found.groups()
@@ -109,7 +122,7 @@ class LineEditor:
             self._press(key)
         return found.end()
 
-    def _press(self, key: str) -> Submitted | EndOfInput | None:
+    def _press(self, key: str) -> Typed | None:
         match key:
             case "enter":
                 return self._submit()
@@ -139,11 +152,11 @@ class LineEditor:
                 pass  # a control character that means nothing here
         return None
 
-    def _submit(self) -> Submitted | None:
+    def _submit(self) -> Submitted | Dismissed | None:
         text = self.text
         self._replace("")
         if not text.strip():
-            return None
+            return None if text else Dismissed()
         if not self._earlier or self._earlier[-1] != text:
             self._earlier.append(text)
         self._recalled = len(self._earlier)

@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from perdure.cli.conversation import Output
-from perdure.cli.line_editor import PASTE_OFF, PASTE_ON, EndOfInput, LineEditor
+from perdure.cli.line_editor import PASTE_OFF, PASTE_ON, Dismissed, EndOfInput, LineEditor, Submitted
 from perdure.cli.printable import one_line
 
 _PROMPT: Final = "› "
@@ -29,7 +29,7 @@ _READ_BYTES: Final = 65_536
 _TYPED_CHARS: Final = 200
 
 Lines = asyncio.Queue[str | None]
-"""What was typed, line by line; None at the end of the input."""
+"""What was typed, line by line; empty for Enter or Escape without any text, None at the end of the input."""
 
 
 class Terminal(Output, Protocol):
@@ -207,7 +207,13 @@ class ScreenTerminal:
             self.lines.put_nowait(None)
             return
         for event in self._editor.feed(data):
-            self.lines.put_nowait(None if isinstance(event, EndOfInput) else event.text)
+            match event:
+                case Submitted(text):
+                    self.lines.put_nowait(text)
+                case Dismissed():
+                    self.lines.put_nowait("")
+                case EndOfInput():
+                    self.lines.put_nowait(None)
         self._draw()
 
 

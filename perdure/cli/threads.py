@@ -1,23 +1,29 @@
-"""The commands that do one thing to one thread: start, send, interrupt, stop, status, history."""
+"""The commands that do one thing to one thread: start, send, interrupt, stop, status, history, children, close."""
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import typer
 
 from perdure.cli.conversation import Conversation
 from perdure.cli.printable import one_line, printable
+from perdure.cli.questions import choice_lines
 from perdure.cli.terminal import PlainTerminal
 from perdure.client import PerdureClient
-from perdure.codec import dumps
-from perdure.contract import ThreadStatus
+from perdure.codec import clip, dumps
+from perdure.contract import SubscriptionStatus, ThreadStatus
 from perdure.inputs import Mode
+from perdure.ports import Choice, ThreadRecord
+from perdure.waiting import call_state
 
 _PATIENCE: Final = timedelta(seconds=30)
+_TITLE_CHARS: Final = 60
+_AT_ONCE: Final = 20
+"""Threads that are asked for their status at the same time."""
 
 Thread = Annotated[str, typer.Argument(help="The thread's id.")]
 
@@ -33,7 +39,7 @@ def start(
     async def run(client: PerdureClient) -> None:
         typer.echo(await client.start(thread, agent=agent, tenant=tenant, title=title))
 
-    _with_client(run)
+    with_client(run)
 
 
 def send(
@@ -55,14 +61,14 @@ def send(
         accepted = await client.send(thread, words, id=id, mode=mode)
         typer.echo(f"{accepted.disposition} {accepted.message_id}")
 
-    _with_client(run)
+    with_client(run)
 
 
 def interrupt(
     thread: Thread, reason: Annotated[str | None, typer.Option(help="Why, for whoever reads the thread.")] = None
 ) -> None:
     """Stop what a thread is doing, without waiting for it."""
-    _with_client(lambda client: client.interrupt(thread, reason))
+    with_client(lambda client: client.interrupt(thread, reason))
 
 
 def stop(thread: Thread) -> None:
@@ -72,7 +78,7 @@ def stop(thread: Thread) -> None:
         stopped = await client.stop(thread)
         typer.echo(f"Turn {stopped.turn} is stopped." if stopped.turn else "Nothing was running.")
 
-    _with_client(run)
+    with_client(run)
 
 
 def status(thread: Thread, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
@@ -82,7 +88,7 @@ def status(thread: Thread, json: Annotated[bool, typer.Option("--json", help="As
         current = await client.status(thread)
         typer.echo(dumps(current) if json else "\n".join(status_lines(current)))
 
-    _with_client(run)
+    with_client(run)
 
 
 def history(
@@ -99,7 +105,49 @@ def history(
         async with aclosing(client.watch(thread)) as events:
             Conversation(PlainTerminal(), limit=None).show(await anext(events))
 
-    _with_client(run)
+    with_client(run)
+
+
+def close(thread: Thread) -> None:
+    """Close a thread for good: its turn is stopped, its subscriptions end, and it takes nothing more."""
+
+    async def run(client: PerdureClient) -> None:
+        await client.close_thread(thread)
+        typer.echo("The thread is closed.")
+
+    with_client(run)
+
+
+def children(
+    thread: Thread, json: Annotated[bool, typer.Option("--json", help="As JSON, one thread in each line.")] = False
+) -> None:
+    """Show the child threads of a thread as a tree, with what each does; closed ones are left out."""
+
+    async def run(client: PerdureClient) -> None:
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def show(parent: str, depth: int) -> None:
+            records = await client.children(parent)
+            if not records and not depth and not json:
+                typer.echo("No child threads.")
+
+            async def state(record: ThreadRecord) -> ThreadStatus:
+                async with at_once:
+                    return await client.status(record.thread_id)
+
+            for record, status in zip(records, await asyncio.gather(*map(state, records)), strict=True):
+                typer.echo(dumps(record) if json else "  " * depth + child_line(record, status))
+                await show(record.thread_id, depth + 1)
+
+        await show(thread, 0)
+
+    with_client(run)
+
+
+def child_line(record: ThreadRecord, status: ThreadStatus) -> str:
+    """A child thread, for people: its id, what it does, since when it is there, and what it is for."""
+    title = f" · {one_line(clip(record.title, _TITLE_CHARS))}" if record.title else ""
+    return f"{one_line(record.thread_id)} · {record.kind} · {status.state} · turn {status.turn}{title}"
 
 
 def status_lines(status: ThreadStatus) -> list[str]:
@@ -113,14 +161,33 @@ def status_lines(status: ThreadStatus) -> list[str]:
         lines.append(
             f"the last turn ended early: {last.reason}" + (f" ({one_line(last.detail)})" if last.detail else "")
         )
+    today = datetime.now(UTC).astimezone().date()
     lines += [
-        f"{call.state}: {one_line(call.tool)}({one_line(call.preview)}) {one_line(call.call_id)}"
+        f"{call_state(call, None, today)}: {one_line(call.tool)}({one_line(call.preview)}) {one_line(call.call_id)}"
         for call in status.open_calls
     ]
+    lines += [line for choice in status.choices for line in _question_lines(choice)]
+    lines += map(subscription_line, status.subscriptions)
+    if status.children:
+        lines.append(f"child threads: `perdure children {one_line(status.thread_id)}`")
     if status.queued or status.deferred:
         lines.append(f"{status.queued} message(s) queued, {status.deferred} event(s) deferred")
+    if status.dropped:
+        lines.append(f"{status.dropped} event(s) or result(s) dropped: nothing waited for them")
     lines.append(f"{usage.requests} model calls, {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
     return lines + [f"problem: {one_line(problem)}" for problem in status.problems]
+
+
+def _question_lines(choice: Choice) -> list[str]:
+    if choice.kind == "oauth":
+        return [f"open to sign in: {one_line(choice.auth_url or '')}"]
+    return [f"question {one_line(choice.id)}: {one_line(choice.prompt)}", *choice_lines(choice)]
+
+
+def subscription_line(known: SubscriptionStatus) -> str:
+    """A subscription, for people."""
+    paused = f", paused: {one_line(known.paused)}" if known.paused else ""
+    return f"subscription: {one_line(known.tool)} {one_line(known.call_id)}, {known.received} event(s){paused}"
 
 
 async def connect() -> PerdureClient:
@@ -128,7 +195,9 @@ async def connect() -> PerdureClient:
     return await PerdureClient.connect(patience=_PATIENCE)
 
 
-def _with_client(run: Callable[[PerdureClient], Awaitable[None]]) -> None:
+def with_client(run: Callable[[PerdureClient], Awaitable[None]]) -> None:
+    """Run a command that needs a client."""
+
     async def connected() -> None:
         async with await connect() as client:
             await run(client)
