@@ -339,13 +339,19 @@ class ThreadWorkflow(ThreadDispatch):
         """Wait for an input; False if none came for so long that the thread may hibernate."""
         self._show("waiting" if self._history.open_turn else "idle")
         # With a timer of a call set, the thread stays: waking up to see that, hour after hour, would fill the history.
+        # What has to wait makes the run longer too, and a run that is full would refuse the result that it waits for.
         await workflow.wait_condition(
-            lambda: self._has_ready() or self._calls.has_done() or (self._idle.done() and not self._calls.timed)
+            lambda: (
+                self._has_ready()
+                or self._calls.has_done()
+                or (self._idle.done() and not self._calls.timed)
+                or self._is_history_long()
+            )
         )
         if self._calls.has_done():
             await self._collect()
             return True
-        if self._has_ready():
+        if self._has_ready() or self._is_history_long():
             return True
         if self._is_idle():
             return False

@@ -127,6 +127,14 @@ class RapStack(Stack):
 
         await eventually(is_asleep, timeout=20)
 
+    async def dropped(self, thread: str, count: int) -> None:
+        """Wait until the thread has counted so many drops."""
+
+        async def is_counted() -> bool:
+            return (await self.client.status(thread)).dropped == count
+
+        await eventually(is_counted, timeout=20)
+
     async def deferred(self, thread: str, count: int) -> ThreadStatus:
         """Wait until so many events wait."""
 

@@ -34,15 +34,6 @@ async def stack(temporal: Client, store: PostgresStore, server: FakeRapServer) -
         yield stack
 
 
-async def dropped(stack: RapStack, thread: str, count: int) -> None:
-    """Wait until the thread has counted so many drops."""
-
-    async def is_counted() -> bool:
-        return (await stack.status(thread)).dropped == count
-
-    await eventually(is_counted)
-
-
 async def signal(stack: RapStack, thread: str, content: Event | ToolResult) -> None:
     """What the gateway would send if it saw the thread as it was a moment ago."""
     await stack.handle(thread).signal(content.kind, content)
@@ -114,7 +105,7 @@ async def test_drop_event_of_a_call_that_never_was(stack: RapStack, server: Fake
     assert (await server.post(invocation, body)).status == 403
     assert (await server.post(invocation, body, await stack.gateway.url(thread, other))).status == 410
     await signal(stack, thread, Event(id="e1", call_id=other, content="rain", final=True))
-    await dropped(stack, thread, 1)
+    await stack.dropped(thread, 1)
     assert await stack.events(thread) == []
     assert (await server.event(invocation, "sun", associative=True, final=True)).status == 200
     await stack.heard(thread, "heard sun")
@@ -144,7 +135,7 @@ async def test_drop_result_for_a_settled_call(stack: RapStack, server: FakeRapSe
     assert (await server.result(invocation, "second")).status == 200
     assert await stack.stored(thread) == before
     await signal(stack, thread, ToolResult(call_id=invocation.id, content="third"))
-    await dropped(stack, thread, 1)
+    await stack.dropped(thread, 1)
     assert [result.content for result in await stack.results(thread)] == ["first"]
 
 
@@ -169,7 +160,7 @@ async def test_drop_result_of_a_turn_before(stack: RapStack, server: FakeRapServ
     assert (await server.result(stale, "stale")).status == 200
     assert await stack.stored(thread) == before
     await signal(stack, thread, ToolResult(call_id=stale.id, content="stale"))
-    await dropped(stack, thread, 1)
+    await stack.dropped(thread, 1)
     assert (await stack.status(thread)).state == "waiting"
     assert (await server.result(fresh, "fresh")).status == 200
     await stack.heard(thread, "heard fresh")
@@ -182,7 +173,7 @@ async def test_drop_subscription_of_a_dropped_result(stack: RapStack, server: Fa
     await stack.heard(thread, "never mind")
     assert (await server.result(stale, "subscribed", subscription=True)).status == 200
     await signal(stack, thread, ToolResult(call_id=stale.id, content="subscribed", subscription=True))
-    await dropped(stack, thread, 1)
+    await stack.dropped(thread, 1)
     assert (await stack.status(thread)).subscriptions == ()
     assert (await server.event(stale, "rain", associative=True)).status == 410
     kept = await stack.subscribed(thread, server)
@@ -220,7 +211,7 @@ async def test_drop_event_of_what_is_no_subscription(
     for number, associative in enumerate((True, False), start=1):
         late = Event(id=f"e{number}", call_id=invocation.id, content="late", associative=associative)
         await signal(stack, thread, late)
-        await dropped(stack, thread, number)
+        await stack.dropped(thread, number)
     assert "late" not in await stack.events(thread)
     assert await stack.store.get_children(thread) == ()
 
@@ -237,7 +228,7 @@ async def test_drop_event_for_a_child_that_inherited_the_call(
     assert (await server.post(invocation, body)).status == 403
     assert (await server.post(invocation, body, await stack.gateway.url(child.thread_id, invocation.id))).status == 410
     await signal(stack, child.thread_id, Event(id="e1", call_id=invocation.id, content="snow"))
-    await dropped(stack, child.thread_id, 1)
+    await stack.dropped(child.thread_id, 1)
     assert "snow" not in await stack.events(child.thread_id)
     assert (await server.event(invocation, "sun", associative=True)).status == 200
     await stack.heard(thread, "heard sun")
