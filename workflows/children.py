@@ -26,14 +26,16 @@ with workflow.unsafe.imports_passed_through():
     from perdure.policy import WORKFLOW_TASK_TIMEOUT
     from workflows.background import Background
     from workflows.calls import seen
+    from workflows.run_length import ACTIVITY, CHILD, TASK, RunLength
 
 
 class Children:
     """Makes, starts and stops the child threads of one thread."""
 
-    def __init__(self, thread_id: str, background: Background) -> None:
+    def __init__(self, thread_id: str, background: Background, length: RunLength) -> None:
         self._thread_id = thread_id
         self._background = background
+        self._length = length
         self._stops = 0
         self.any = False
 
@@ -81,6 +83,7 @@ class Children:
 
     async def _spawned(self, request: SpawnRequest, is_wanted: Callable[[], bool], summary: str) -> SpawnResult:
         self.any = True
+        self._length.add(ACTIVITY + TASK)
         stops = self._stops
         result: SpawnResult = await workflow.execute_activity(
             SPAWN,
@@ -100,6 +103,7 @@ class Children:
         return result
 
     async def _start(self, thread_id: str, start: ThreadStart) -> None:
+        self._length.add(CHILD)
         try:
             handle = await workflow.start_child_workflow(
                 WORKFLOW_TYPE,
@@ -116,6 +120,7 @@ class Children:
         handle.add_done_callback(seen)
 
     async def _stop(self, request: StopChildrenRequest) -> None:
+        self._length.add(ACTIVITY + TASK)
         await workflow.execute_activity(
             STOP_CHILDREN,
             request,

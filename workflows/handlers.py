@@ -45,7 +45,7 @@ class ThreadHandlers:
         self._history = HistoryManager(HistoryState(thread_id=self._thread_id))
         self._calls = Calls()
         self._background = Background(self._board)
-        self._children = Children(self._thread_id, self._background)
+        self._children = Children(self._thread_id, self._background, self._length)
         self._is_loaded = False
         self._is_leaving = False
 

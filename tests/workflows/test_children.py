@@ -21,7 +21,9 @@ from tests.workflows.conftest import StackFactory
 from tests.workflows.family import (
     ROOT,
     Family,
+    Line,
     Me,
+    Role,
     Say,
     child_of,
     closed,
@@ -246,7 +248,7 @@ FIVE = [f"report {number}" for number in range(5)]
 
 async def test_reports_reach_an_idle_parent_in_order(start_stack: StackFactory, thread: str) -> None:
     """One after the other and several of one step, the last with the end of the child."""
-    child = [reporting("a"), reporting("b"), reporting("c", "d", "e", "f"), closing("g")]
+    child: list[Line] = [reporting("a"), reporting("b"), reporting("c", "d", "e", "f"), closing("g")]
     model = Family({ROOT: _root, "one": child})
     stack = await start_stack(family(model))
     await stack.client.send(thread, "go", id="m1")
@@ -329,7 +331,9 @@ async def test_reports_wake_a_parent_that_hibernates(start_stack: StackFactory, 
 async def test_reports_reach_a_parent_that_goes_from_run_to_run(start_stack: StackFactory, thread: str) -> None:
     """None is lost or doubled where one run ends and the next begins, and each child's stay in their order."""
     tasks = ["one", "two", "three"]
-    roles = {task: [*(reporting(f"{task} {number}") for number in range(6)), closing(f"{task} end")] for task in tasks}
+    roles: dict[str, Role] = {
+        task: [*(reporting(f"{task} {number}") for number in range(6)), closing(f"{task} end")] for task in tasks
+    }
     model = Family({ROOT: lambda who: spawn(who, *tasks) if who.answered == 0 else "noted", **roles})
     limits = Limits(history_events=20)
     stack = await start_stack(Agent("a", model=model, toolsets=[Threads()], limits=limits))
