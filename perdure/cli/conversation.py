@@ -252,7 +252,8 @@ def _result(result: ToolResultPart) -> str:
     """What a person is shown of a result: what its tool wants them to see, else its words on one line."""
     display = shown(result.display, result.content)
     if display != result.content:
-        lines = [one_line(clip(line, RESULT_CHARS)) if line else "" for line in display.split("\n")]
+        # Not clipped as other words are: blanks count in what is shown line by line.
+        lines = [one_line(line[:RESULT_CHARS]) for line in display.split("\n")]
         more = [f"… {len(lines) - DISPLAY_LINES} more lines"] if len(lines) > DISPLAY_LINES else []
         return "\n  ".join([*lines[:DISPLAY_LINES], *more])
     size = f" ({result.size_bytes:,} bytes)" if result.size_bytes > RESULT_CHARS else ""

@@ -1,84 +1,28 @@
 """What a terminal shows of a conversation: everything once, in its order."""
 
+from datetime import UTC, datetime
+
 import pytest
 
-from perdure.cli.conversation import Conversation
+from perdure import ids
+from perdure.cli.conversation import DISPLAY_LINES
+from perdure.codec import dumps
 from perdure.errors import ViewOutdated
 from perdure.messages import (
     EventPart,
     FilePart,
+    FileRef,
     IncompleteReason,
     Message,
-    Part,
     ReasoningPart,
     Status,
     TextPart,
-    ToolCallPart,
     ToolResultPart,
 )
-from perdure.ports import Change, OpenCall, Path, Snapshot, Step, ThreadRecord
+from perdure.ports import Path, Snapshot, Step
+from perdure.thread_texts import child_report, spawned
 from perdure.turn_buffer import Chunk
-
-THREAD = ThreadRecord(thread_id="t1", agent="demo")
-QUESTION = Message(id="u1", thread_id="t1", role="user")
-ANSWER = Message(id="a1", thread_id="t1", role="assistant", parent_id="u1", turn=1, status=Status(state="running"))
-CALL = ToolCallPart(call_id="c1", tool="get_weather", arguments='{"city": "Paris", "days": 2}')
-
-
-class Paper:
-    """An output that keeps what is written."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def write(self, text: str, style: str = "") -> None:
-        """Keep it."""
-        self.text += text
-
-    def fresh(self) -> None:
-        """Start a line."""
-        if self.text and not self.text.endswith("\n"):
-            self.text += "\n"
-
-    def line(self, text: str, style: str = "") -> None:
-        """Keep a line."""
-        self.fresh()
-        self.text += text + "\n"
-
-
-class Reader:
-    """A conversation with an output, and changes numbered as they come."""
-
-    def __init__(self, *messages: Message, **snapshot: object) -> None:
-        self.paper = Paper()
-        self.conversation = Conversation(self.paper)
-        self.seq = 1
-        self.conversation.show(
-            Snapshot.model_validate({"thread": THREAD, "path": Path(messages=messages), "seq": 1} | snapshot)
-        )
-
-    def tell(self, **change: object) -> None:
-        """The next change."""
-        self.seq += 1
-        self.conversation.show(Change.model_validate({"seq": self.seq} | change))
-
-    def stream(self, text: str, *, index: int = 0, attempt: int = 1, step: int = 0, part: Part | None = None) -> None:
-        """The model says something more."""
-        self.tell(turn=1, step=step, attempt=attempt, chunk=Chunk(index=index, delta=text, part=part))
-
-    def commit(self, *parts: Part, at: int = 0) -> None:
-        """Parts of the answer are committed."""
-        for position, part in enumerate(parts, at):
-            self.tell(message_id="a1", position=position, part=part)
-
-    def settle(self, **status: object) -> None:
-        """The turn ends."""
-        self.tell(message=ANSWER.with_(status=Status.model_validate(status)))
-
-    @property
-    def lines(self) -> list[str]:
-        """What was written, without blank lines."""
-        return [line for line in self.paper.text.split("\n") if line]
+from tests.perdure.cli.reader import ANSWER, CALL, QUESTION, THREAD, Reader, open_call
 
 
 def test_words_are_written_as_they_stream_and_only_once() -> None:
@@ -100,8 +44,8 @@ def test_a_turn_reads_from_top_to_bottom() -> None:
     reader.tell(message=ANSWER)
     reader.stream("I look.")
     reader.commit(TextPart(text="I look."), CALL, CALL.with_(call_id="c2", arguments='{"city":"Rome"}'))
-    reader.tell(call=_open("c2", result=ToolResultPart(call_id="c2", content="rain")))
-    reader.tell(call=_open("c1", started=1))
+    reader.tell(call=open_call("c2", result=ToolResultPart(call_id="c2", content="rain")))
+    reader.tell(call=open_call("c1", started=1))
     reader.commit(ToolResultPart(call_id="c1", content="sun"), ToolResultPart(call_id="c2", content="rain"), at=3)
     reader.stream("Sun ", step=1)
     reader.stream("and rain.", step=1)
@@ -191,7 +135,7 @@ def test_a_call_that_is_started_again_is_said_once_for_each_start() -> None:
     reader = Reader(QUESTION, ANSWER)
     reader.commit(CALL)
     for started, said in ((1, 0), (2, 1), (2, 1), (3, 2)):
-        reader.tell(call=_open("c1", started=started))
+        reader.tell(call=open_call("c1", started=started))
         assert reader.lines.count(again) == said
 
 
@@ -211,6 +155,91 @@ def test_files_and_events_are_shown() -> None:
     event = EventPart(event_id="e", origin_call_id="c", content="price: 5")
     reader = Reader(QUESTION.with_(parts=(file,)), ANSWER.with_(role="event", status=Status(), parts=(event,)))
     assert reader.lines == ["▤ a␛[2J.png (image/png, 1,234 bytes)", "◆ price: 5"]
+
+
+def test_a_sleeper_says_when_it_wakes_and_another_call_until_when_it_is_waited_for() -> None:
+    """Once for each time, whether one was there when it fell asleep or came later; a result needs no time."""
+    nine = datetime(2096, 12, 1, 9, tzinfo=UTC).timestamp()
+    nap, other = CALL.with_(tool="sleep", arguments='{"seconds": 60}'), CALL.with_(call_id="c2")
+    asleep = open_call("c1").with_(tool="sleep", due=nine)
+    reader = Reader(QUESTION, ANSWER.with_(parts=(nap, other)), calls=(asleep,))
+    reader.tell(call=asleep)
+    reader.tell(call=open_call("c2", started=1).with_(due=nine + 60))
+    reader.tell(call=asleep.with_(due=nine + 1))
+    reader.tell(call=asleep.with_(due=nine + 2, result=ToolResultPart(call_id="c1", content="Slept.")))
+    assert [line for line in reader.lines if line.startswith("☾")] == [
+        "☾ sleep(seconds=60) sleeps until 2096-12-01 09:00 UTC",
+        '☾ get_weather(city="Paris", days=2) waits until 2096-12-01 09:01 UTC',
+        "☾ sleep(seconds=60) sleeps until 2096-12-01 09:00:01 UTC",
+    ]
+
+
+def test_a_result_is_shown_as_its_tool_wants_people_to_see_it() -> None:
+    """The first segment that a terminal can show, a diff line by line; images are lines that say what they are."""
+    patch = "\n".join(["-old\x1b", *(f"+new {n}" for n in range(DISPLAY_LINES))])
+    display = dumps(
+        [
+            {"type": "hologram", "content": 1},
+            {"type": "diff", "content": {"path": "a.py", "patch": patch}},
+            {"type": "text", "content": "edited"},
+        ]
+    )
+    files = (FileRef(media_type="image/png", blob="b", size_bytes=1_234),)
+    result = ToolResultPart(call_id="c1", content="for the model", size_bytes=900, display=display, files=files)
+    reader = Reader(QUESTION, ANSWER)
+    reader.commit(CALL, result)
+    call = 'get_weather(city="Paris", days=2)'
+    assert reader.lines[:4] == [f"→ {call}", f"← {call}: a.py", "  -old␛", "  +new 0"]
+    assert reader.lines[-2:] == ["  … 2 more lines", "▤ image/png, 1,234 bytes"]
+    assert len(reader.lines) == DISPLAY_LINES + 3
+    assert "for the model" not in reader.paper.text
+
+
+def test_child_threads_start_and_report() -> None:
+    """A child is named with the command that shows it; what it says later stands where the thread was told."""
+    child = ids.child_thread_id("t1", "c1")
+    spawn = CALL.with_(tool="spawn_thread", arguments='{"instructions": "count"}')
+    report = EventPart(event_id="e", origin_call_id="c1", origin_tool="spawn_thread")
+    reader = Reader(QUESTION, ANSWER)
+    reader.commit(spawn, ToolResultPart(call_id="c1", content=spawned(child)))
+    told = report.with_(content=child_report(child, "42", closed=True))
+    reader.tell(message=Message(id="e1", thread_id="t1", role="event", parent_id="a1"))
+    reader.tell(message_id="e1", position=0, part=told)
+    assert reader.lines == [
+        '→ spawn_thread(instructions="count")',
+        f'⑂ spawn_thread(instructions="count"): `perdure chat {child}` shows the child thread',
+        f"⑂ The child thread {child} reports and is closed: 42",
+    ]
+
+
+def test_the_pause_of_a_subscription_is_said_with_the_event_that_caused_it() -> None:
+    """It is a line of its own: a long event does not hide it."""
+    told = EventPart(event_id="e", origin_call_id="c", origin_tool="prices", content="x" * 1_000)
+    event = Message(id="e1", thread_id="t1", role="event", parts=(told, TextPart(text="(It is paused: too many.)")))
+    reader = Reader(event)
+    assert reader.lines[0].startswith("◆ prices: xxx")
+    assert reader.lines[1] == "‖ (It is paused: too many.)"
+
+
+def test_calls_that_nothing_has_started_are_told_from_others() -> None:
+    """They may wait for the person: not the ones that run, have their result, or must not be executed."""
+    calls = [CALL.with_(call_id=f"c{n}") for n in range(4)]
+    reader = Reader(QUESTION, ANSWER)
+    assert reader.conversation.unstarted == []
+    reader.commit(*calls, CALL.with_(call_id="c4", error="no such tool"))
+    assert reader.conversation.unstarted == ["c0", "c1", "c2", "c3"]
+    reader.tell(call=open_call("c1", started=1))
+    reader.tell(call=open_call("c2", result=ToolResultPart(call_id="c2")))
+    assert reader.conversation.unstarted == ["c0", "c3"]
+    reader.commit(ToolResultPart(call_id="c0"), at=5)
+    assert reader.conversation.unstarted == ["c3"]
+
+
+def test_a_closed_thread_says_so() -> None:
+    """Whoever opens it knows before the first words are refused; the control is a thread that is not."""
+    closed = "■ The thread is closed: it takes nothing more."
+    assert Reader(QUESTION, thread=THREAD.with_(closed_at=datetime(2026, 12, 1, tzinfo=UTC))).lines == [closed]
+    assert closed not in Reader(QUESTION).lines
 
 
 def test_joining_in_mid_stream_shows_what_there_is_and_goes_on() -> None:
@@ -233,7 +262,7 @@ def test_joining_in_mid_stream_shows_what_there_is_and_goes_on() -> None:
 def test_joining_while_calls_run_shows_their_results_once() -> None:
     """A staged result is shown from the snapshot and not again when it is committed."""
     result = ToolResultPart(call_id="c1", content="sun")
-    reader = Reader(QUESTION, ANSWER.with_(parts=(CALL,)), calls=(_open("c1", started=1, result=result),))
+    reader = Reader(QUESTION, ANSWER.with_(parts=(CALL,)), calls=(open_call("c1", started=1, result=result),))
     reader.commit(result, at=1)
     assert len([line for line in reader.lines if "sun" in line]) == 1
 
@@ -255,7 +284,7 @@ def test_what_others_wrote_is_not_obeyed_by_the_terminal() -> None:
     reader.stream(evil, index=1)
     reader.commit(ReasoningPart(text=evil), TextPart(text=evil), call)
     reader.commit(ToolResultPart(call_id="c1", content=evil), at=3)
-    reader.tell(call=_open("c9", started=2, call_id_shown=evil))
+    reader.tell(call=open_call("c9", started=2, call_id_shown=evil))
     reader.settle(state="incomplete", reason="error", detail=evil)
     assert reader.paper.text.count("2J") >= 8, "the control: it is all shown"
     assert not set(reader.paper.text) & set("\x1b\x07\u202e")
@@ -270,18 +299,3 @@ def test_a_view_that_is_outdated_can_start_again() -> None:
         Snapshot(thread=THREAD, path=Path(messages=(QUESTION.with_(parts=(TextPart(text="now"),)),)), seq=9)
     )
     assert reader.lines == ["› now"]
-
-
-def _open(
-    call_id: str, started: int = 0, result: ToolResultPart | None = None, call_id_shown: str | None = None
-) -> OpenCall:
-    return OpenCall(
-        call_id=call_id_shown or call_id,
-        message_id="a1",
-        turn=1,
-        step=0,
-        index=0,
-        tool="get_weather",
-        started=started,
-        result=result,
-    )

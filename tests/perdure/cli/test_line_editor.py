@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.cli.line_editor import EndOfInput, LineEditor, Submitted
+from perdure.cli.line_editor import Dismissed, EndOfInput, LineEditor, Submitted
 
 LEFT, RIGHT, UP, DOWN, HOME, END, DELETE = b"\x1b[D", b"\x1b[C", b"\x1b[A", b"\x1b[B", b"\x1b[H", b"\x1b[F", b"\x1b[3~"
 PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"
@@ -70,6 +70,16 @@ def test_earlier_lines_come_back() -> None:
         editor.feed(key)
         shown.append(editor.text)
     assert shown == ["two", "one", "one", "two", "", ""]
+
+
+@pytest.mark.parametrize("key", [b"\x1b", b"\r"])
+def test_a_key_on_an_empty_line_dismisses(key: bytes) -> None:
+    """Enter or Escape answers whatever asks, but only if nothing at all is typed: a blank is something."""
+    editor = LineEditor()
+    assert editor.feed(key) == [Dismissed()]
+    assert editor.feed(b" " + key) == []
+    assert editor.feed(b"\x15ab\x1b") == []
+    assert editor.text == "ab"
 
 
 def test_a_lone_escape_takes_nothing_with_it() -> None:

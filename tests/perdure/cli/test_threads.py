@@ -9,9 +9,10 @@ import pytest
 
 from perdure.agent import Agent
 from perdure.cli.threads import status_lines
-from perdure.contract import CallStatus, ThreadStatus
+from perdure.contract import CallStatus, SubscriptionStatus, ThreadStatus
 from perdure.dev.temporal_server import TemporalServer
 from perdure.messages import Status, Usage
+from perdure.ports import Choice
 from perdure.testing import Asked, Reply, ScriptedModel
 from tests.workflows.conftest import StackFactory
 
@@ -94,4 +95,40 @@ def test_the_status_says_who_waits_for_what() -> None:
         "1 message(s) queued, 2 event(s) deferred",
         "4 model calls, 12,000 tokens in, 5 out",
         "problem: a sync was refused",
+    ]
+
+
+def test_the_status_says_what_else_a_thread_waits_for() -> None:
+    """Questions with their choices, links, sleepers, subscriptions with their pauses, children, what was dropped."""
+    status = ThreadStatus(
+        thread_id="t1",
+        agent="demo",
+        state="waiting",
+        turn=1,
+        open_calls=(
+            CallStatus(call_id="c1", tool="look", preview="{}", kind="rap"),
+            CallStatus(call_id="c2", tool="sleep_until_event_or_input", kind="workflow"),
+        ),
+        choices=(
+            Choice(id="q1", call_id="c1", prompt="May\x1b I?", choices=("yes", "no"), default=1),
+            Choice(id="l1", call_id="c1", kind="oauth", auth_url="https://login.example/"),
+        ),
+        subscriptions=(
+            SubscriptionStatus(call_id="c3", tool="mail", received=3),
+            SubscriptionStatus(call_id="c4", tool="prices", received=9, paused="too\nmany"),
+        ),
+        dropped=7,
+        children=True,
+    )
+    assert status_lines(status)[1:-1] == [
+        "waiting for its tool server: look({}) c1",
+        "sleeping until something happens: sleep_until_event_or_input() c2",
+        "question q1: May␛ I?",
+        "  1 yes",
+        "  2 no (the default)",
+        "open to sign in: https://login.example/",
+        "subscription: mail c3, 3 event(s)",
+        "subscription: prices c4, 9 event(s), paused: too␊many",
+        "child threads: `perdure children t1`",
+        "7 event(s) or result(s) dropped: nothing waited for them",
     ]
