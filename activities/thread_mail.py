@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from activities.store_call import store_call
 from perdure.contract import ThreadStart
 from perdure.errors import Unreachable
-from perdure.inputs import Event, EventSource, Interrupt
+from perdure.inputs import Control, Event, EventSource, Interrupt
 from perdure.large_text import LargeTexts
 from perdure.ports import Store, ThreadRecord
 from perdure.stored_status import open_turn
@@ -42,11 +42,7 @@ class ThreadMail:
             raise _again(error) from error
 
     async def stop(self, thread: ThreadRecord, reason: str | None) -> None:
-        """Interrupt a thread; one that was made and never ran is closed instead, so that it never does. Safe to repeat.
-
-        The signal is tried first: a workflow that starts after it was refused loads its thread after that, and by then
-        the thread is closed.
-        """
+        """Interrupt a thread. One that was made and never ran is closed, so that it never does. Safe to repeat."""
         interrupt = Interrupt(reason=reason)
         try:
             await self._calls.signal(thread.thread_id, "interrupt", interrupt)
@@ -58,12 +54,26 @@ class ThreadMail:
     async def _stop_asleep(self, thread_id: str, interrupt: Interrupt) -> None:
         tail = await store_call(self._store.load_tail(thread_id, processed=0))
         if tail.thread.turn == 0:
-            await store_call(self._store.close_thread(thread_id))
+            await self._close(thread_id)
         elif open_turn(tail) is not None or tail.children:
             try:
                 await self._calls.signal_with_start(thread_id, "interrupt", interrupt, ThreadStart())
             except Unreachable as error:
                 raise _again(error) from error
+
+    async def _close(self, thread_id: str) -> None:
+        """Close a thread that never ran, also if its workflow is just about to start.
+
+        One that loads the thread from now on finds it closed. One that has loaded it before was there before the
+        signal, which it cannot miss.
+        """
+        await store_call(self._store.close_thread(thread_id))
+        try:
+            await self._calls.signal(thread_id, "control", Control(action="close"))
+        except NoRunningWorkflow:
+            return
+        except Unreachable as error:
+            raise _again(error) from error
 
 
 def _again(error: Unreachable) -> ApplicationError:
