@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any, Final, Literal, TypeVar, cast
 
 from mcp import MCPError
-from mcp.client import Client, IncomingMessage
+from mcp.client import Client
 from mcp_types import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
@@ -103,7 +103,7 @@ class Connection:
         self._ended.set()
         if not self._is_settled.is_set():
             self.owner.cancel()
-        # The SDK bounds the end of a process: it closes its stdin, then terminates, then kills its group.
+        # Each step is bounded by itself, so this is the end; what hangs nevertheless is cut off.
         _, pending = await asyncio.wait({self.owner}, timeout=2 * FAREWELL_S)
         if pending:
             self.owner.cancel()
@@ -195,8 +195,6 @@ class Connection:
             raise ServerError(f"{self._server} answered, but not as MCP has it (at `{clip(place, 80)}`).") from error
 
     def _is_loss(self, error: MCPError, attempt: Attempt) -> bool:
-        if attempt.status in (401, 403):
-            return False
         if attempt.failure or not attempt.sent:
             return True
         # Servers use the code for errors of their own too. The SDK's are those of a connection that has ended, and of
@@ -228,7 +226,7 @@ class Connection:
     async def _serve(self, mode: Literal["auto", "legacy"]) -> None:
         self._ended.clear()
         transport = watched_transport(self._toolset, self._ended.set)
-        client = Client(transport, mode=mode, cache=None, client_info=_CLIENT, message_handler=self._hear)
+        client = Client(transport, mode=mode, cache=None, client_info=_CLIENT)
         async with client:
             self._client = client
             self._is_settled.set()
@@ -237,10 +235,6 @@ class Connection:
             finally:
                 # Before the requests under way hear of it, so that they can tell it from an answer.
                 self._ended.set()
-
-    async def _hear(self, message: IncomingMessage) -> None:
-        if isinstance(message, Exception):
-            log.debug("an MCP server wrote what is no message", extra={"toolset": self._toolset.name})
 
     @property
     def _server(self) -> str:

@@ -3,8 +3,7 @@
 A worker that is killed closes the server's stdin, which well-behaved servers take as their end. Others would stay for
 ever, and with them what they have started (`npx` and `uvx` run the server proper as a child). So the guard stands
 between the two: it leads the process group that the worker made for the server, looks once a second whether the worker
-still lives, and leaves nobody of the group behind. Works alike on Linux and macOS; on Windows, where the SDK uses a job
-object, it is not used.
+still lives, and leaves nobody of the group behind. Works alike on Linux and macOS, and is not used on Windows.
 """
 
 import os
@@ -17,7 +16,7 @@ from typing import Final
 
 _LOOK_S: Final = 1.0
 _GRACE_S: Final = 1.5
-"""Less than what the SDK waits between SIGTERM and SIGKILL to the whole group."""
+"""Less than what the worker waits between asking the guard to end and killing it."""
 
 
 class _Ended(Exception):

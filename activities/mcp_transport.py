@@ -4,30 +4,20 @@ The SDK tells a caller that the connection has closed, but neither whether the r
 HTTP status stood against it. Both decide whether a call may be made again.
 """
 
-import json
-import os
-import shutil
-import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import httpx2
 from mcp.client import Transport
-from mcp.client.stdio import StdioServerParameters, get_default_environment, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
-from pydantic import ValidationError
 
-from activities import mcp_guard
 from activities.mcp_attempt import current_attempt
-from activities.tool_output import RESULT_CHARS
-from perdure.codec import clip, loads
-from perdure.errors import ToolsetUnavailable
+from activities.mcp_process import LINE_BYTES, process_transport
+from perdure.codec import clip
 from perdure.mcp import McpToolset
 
 if TYPE_CHECKING:
@@ -35,11 +25,10 @@ if TYPE_CHECKING:
 
     from mcp.client._transport import ReadStream, WriteStream
 
-EVENT_BYTES: Final = 2 * RESULT_CHARS
-"""The largest answer: a result is larger on the wire than in the end."""
-
 FAREWELL_S: Final = 5.0
 """How long a server may take to answer what it is told about the end of a call or of the whole connection."""
+
+_KEPT_HEADERS: Final = ("content-type", "mcp-session-id")
 
 Streams = tuple["WatchedStream", "MarkedStream"]
 
@@ -52,7 +41,7 @@ async def watched_transport(toolset: McpToolset, ended: Callable[[], None]) -> A
         ToolsetUnavailable: with a sentence, if the command cannot be started.
     """
     if toolset.url is None:
-        async with _watched(stdio_client(_parameters(toolset), sys.__stderr__ or sys.stderr), ended) as streams:
+        async with _watched(process_transport(toolset), ended) as streams:
             yield streams
         return
     # A call's own timeout bounds the wait for its answer. Neither a server that ignores that a call was given up, nor
@@ -60,7 +49,7 @@ async def watched_transport(toolset: McpToolset, ended: Callable[[], None]) -> A
     timeout = httpx2.Timeout(None, connect=toolset.connect_timeout.total_seconds())
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=10)
     async with HttpClient(headers=dict(toolset.headers), timeout=timeout, limits=limits) as client:
-        transport = streamable_http_client(toolset.url, http_client=client, max_sse_event_size=EVENT_BYTES)
+        transport = streamable_http_client(toolset.url, http_client=client, max_sse_event_size=LINE_BYTES)
         async with _watched(transport, ended) as streams:
             yield streams
 
@@ -69,28 +58,6 @@ async def watched_transport(toolset: McpToolset, ended: Callable[[], None]) -> A
 async def _watched(transport: Transport, ended: Callable[[], None]) -> AsyncGenerator[Streams]:
     async with transport as (read, write):
         yield WatchedStream(read, ended), MarkedStream(write)
-
-
-def _parameters(toolset: McpToolset) -> StdioServerParameters:
-    command, folder = toolset.command or "", Path(toolset.cwd or ".")
-    if not folder.is_dir():
-        raise ToolsetUnavailable(f"MCP server {toolset.name!r} cannot be started: there is no folder {toolset.cwd!r}.")
-    variables = get_default_environment() | dict(toolset.env)
-    # Looked for here, since the guard could only say it to stderr.
-    found = shutil.which(folder / command if os.path.dirname(command) else command, path=variables.get("PATH"))
-    if found is None:
-        raise ToolsetUnavailable(f"MCP server {toolset.name!r} cannot be started: there is no command {command!r}.")
-    guarded = [command, *toolset.args]
-    if sys.platform != "win32":
-        guarded = [sys.executable, "-I", "-S", mcp_guard.__file__, *guarded]
-    # A line that is not UTF-8 is one that cannot be read, and not the end of the connection.
-    return StdioServerParameters(
-        command=guarded[0],
-        args=guarded[1:],
-        env=dict(toolset.env),
-        cwd=toolset.cwd,
-        encoding_error_handler="replace",
-    )
 
 
 class WatchedStream:
@@ -108,11 +75,10 @@ class WatchedStream:
     async def receive(self) -> SessionMessage | Exception:
         """The next message, or why a line is none."""
         try:
-            item = await self._stream.receive()
+            return await self._stream.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._ended()
             raise
-        return _mended(item) if isinstance(item, ValidationError) else item
 
     async def aclose(self) -> None:
         """Close this side."""
@@ -134,22 +100,6 @@ class WatchedStream:
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _mended(error: ValidationError) -> SessionMessage | ValidationError:
-    """Read a line again that the SDK could not read.
-
-    Servers that cut a text in the middle of an emoji send half a surrogate pair, which is JSON and no UTF-8. Without
-    this the answer would be thrown away, and the call would wait until its time is over.
-    """
-    line: object = error.errors()[0]["input"]
-    if not isinstance(line, str):
-        return error
-    try:
-        text = json.dumps(loads(line), ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
-        return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
-    except ValueError:
-        return error
 
 
 class MarkedStream:
@@ -199,7 +149,7 @@ class HttpClient(httpx2.AsyncClient):
         try:
             response = await super().send(request, **options)
             if response.headers.get("content-type", "").lower().startswith("application/json"):
-                await response.aread()
+                response = await _read_whole(response)
         except httpx2.TransportError as error:
             if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
                 attempt.sent = False
@@ -210,6 +160,26 @@ class HttpClient(httpx2.AsyncClient):
             if _is_session_lost(request, response):
                 attempt.sent = False
         return response
+
+
+async def _read_whole(response: httpx2.Response) -> httpx2.Response:
+    """The same with its body read, here and not in the SDK, to which a body that breaks off is the end of everything.
+
+    Raises:
+        TransportError: if it breaks off, or is longer than what is read of any answer.
+    """
+    content = bytearray()
+    try:
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > LINE_BYTES:
+                raise httpx2.ReadError(f"the answer has more than {LINE_BYTES:,} bytes")
+    finally:
+        await response.aclose()
+    kept = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+    whole = httpx2.Response(response.status_code, headers=kept, content=bytes(content), request=response.request)
+    whole.next_request = response.next_request
+    return whole
 
 
 def _is_session_lost(request: httpx2.Request, response: httpx2.Response) -> bool:

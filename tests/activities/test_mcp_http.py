@@ -113,6 +113,16 @@ async def test_plain_json_answers() -> None:
         assert len((await caller.call("huge")).content) == 5_000_000
 
 
+async def test_an_answer_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that is longer than what is read ends its own call only."""
+    monkeypatch.setattr("activities.mcp_transport.LINE_BYTES", 1_000_000)
+    fake = FakeHttpMcp()
+    fake.as_json = True
+    async with talking(fake) as caller:
+        assert "its outcome is unknown" in (await caller.call("huge")).content
+        assert (await caller.call("echo", {"text": "a"})).outcome == "ok"
+
+
 async def test_a_huge_stream() -> None:
     """An answer of five million characters in one event arrives."""
     async with talking(FakeHttpMcp()) as caller:

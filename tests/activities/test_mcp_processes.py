@@ -1,6 +1,7 @@
 """The processes of MCP servers: none outlives the worker, however that ends."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.activities.mcp_calls import calling, stdio_toolset
 from tests.eventually import eventually
+from tests.fakes.mcp_tools import tool
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +65,14 @@ async def test_close_ends_a_stubborn_server(tmp_path: Path) -> None:
     await eventually(lambda: not any(is_running(pid) for pid in pids))
 
 
+async def test_a_server_may_tidy_up(tmp_path: Path) -> None:
+    """`close` gives a server the time to end by itself when its stdin has ended."""
+    done = tmp_path / "done"
+    async with calling(stdio_toolset("mcp_server.py", "tidy", str(done))) as caller:
+        await caller.stats()
+    assert done.exists()
+
+
 async def test_what_a_server_leaves_running_ends_with_it(tmp_path: Path) -> None:
     """A server that ends by itself, here by dying, takes along the child that it started."""
     note = tmp_path / "child"
@@ -81,3 +91,21 @@ async def test_only_some_variables_reach_the_server(monkeypatch: pytest.MonkeyPa
         variables = await asyncio.to_thread(server.environ)
     assert "WORKERS_KEY" not in variables
     assert "PATH" in variables
+
+
+async def test_a_server_that_takes_nothing_any_more_is_started_again(tmp_path: Path) -> None:
+    """A server that lives but has closed its stdin: the call ends at once with an error, and the next one works."""
+    page = tmp_path / "page.json"
+    page.write_text(json.dumps([tool("echo")]), encoding="utf-8")
+    async with calling(stdio_toolset("mcp_server.py", "page", str(page), "shut")) as caller:
+        cut = await caller.call("echo", {"text": "a"}, timeout_s=20)
+        assert "its outcome is unknown" in cut.content
+        assert (await caller.call("echo", {"text": "b"})).outcome == "ok"
+
+
+async def test_a_line_above_the_limit_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that is longer than what is read: the call does not wait for its timeout, and the next one works."""
+    monkeypatch.setattr("activities.mcp_process.LINE_BYTES", 1_000_000)
+    async with calling(stdio_toolset("mcp_server.py")) as caller:
+        assert "its outcome is unknown" in (await caller.call("huge", timeout_s=20)).content
+        assert (await caller.call("echo", {"text": "b"})).outcome == "ok"

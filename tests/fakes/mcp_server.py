@@ -1,12 +1,18 @@
 """The hand-written MCP server as a program that speaks over stdin and stdout; its arguments say how it misbehaves.
 
-chatter: prints what is no message before it begins. slow: begins late. strict: ends if it is not greeted in the old
-way. stubborn: lives on when its stdin is closed and when it is asked to end, with a child; writes both pids into the
-file that follows. page: offers only the tools of the JSON file that follows. endless: always names a next page.
+chatter: prints what is no message before it begins.
+slow: begins late.
+strict: ends if it is not greeted in the old way.
+page FILE: offers only the tools of a JSON file.
+endless: always names a next page.
+shut: closes its stdin when it has listed its tools, and lives on.
+tidy FILE: writes a file when its stdin has ended.
+stubborn FILE: ignores the end of its stdin and SIGTERM, and has a child, whose pid it writes to a file.
 """
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -30,6 +36,9 @@ async def serve(server: FakeMcpServer, flags: list[str]) -> None:
             await write({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": [], "nextCursor": "1"}})
             continue
         await server.take(message, write)
+        if "shut" in flags and message.get("method") == "tools/list":
+            os.close(sys.stdin.fileno())
+            await asyncio.sleep(600)
 
 
 async def write(message: Message) -> None:
@@ -54,6 +63,9 @@ def main(flags: list[str]) -> None:
         child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
         Path(flags[flags.index("stubborn") + 1]).write_text(f"{child.pid}", encoding="utf-8")
     asyncio.run(serve(server, flags))
+    if "tidy" in flags:
+        time.sleep(0.3)
+        Path(flags[flags.index("tidy") + 1]).touch()
     if "stubborn" in flags:
         time.sleep(600)
 

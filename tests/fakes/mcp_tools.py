@@ -102,7 +102,8 @@ class FakeMcpServer:
                 await send(message)
             await send(_answer(request_id, _text("after all that")))
         else:
-            await send(_error(request_id, -32602, f"There is no {name}"))
+            # A code that servers use for all kinds of errors, and the SDK for the end of a connection.
+            await send(_error(request_id, -32000, f"There is no {name}"))
 
 
 async def _answer_late(request_id: object, send: Send) -> None:
