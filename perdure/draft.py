@@ -159,6 +159,9 @@ class Draft:
             return "duplicate"
         if result.subscription and result.outcome == "ok":
             result = self._subscribed(call, result)
+        if result.outcome == "expired" and call.outline.kind == "rap":
+            # Its server may be at work on it still, and nobody waits for that any more.
+            self._change(cancelled=(*self.state.cancelled, call.call_id))
         if not result.staged:
             self._append(StageResult(result=result_part(result, self._open_turn().step)))
         self._replace_call(call.with_(settled=True))
