@@ -27,7 +27,7 @@ class BoundedConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The first bytes of a request start its time, the last ones end it."""
-        if self._deadline is None or self._is_between_requests():
+        if self._deadline is None:
             self._expect()
         super().data_received(data)
         if self.conn.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED):
@@ -38,11 +38,7 @@ class BoundedConnection(H11Protocol):
         self._relax()
         super().connection_lost(exc)
 
-    def _is_between_requests(self) -> bool:
-        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-
     def _expect(self) -> None:
-        self._relax()
         self._deadline = self.loop.call_later(self.request_s, self.transport.abort)
 
     def _relax(self) -> None:

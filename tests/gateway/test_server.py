@@ -13,7 +13,7 @@ from temporalio.client import Client
 from gateway import callbacks
 from gateway.connection import BoundedConnection
 from perdure.errors import StoreUnavailable
-from perdure.ports import ThreadRecord
+from perdure.ports import Choice, ThreadRecord
 from stores.memory import MemoryStore
 from tests.eventually import eventually
 from tests.gateway.served import LIMIT, Served
@@ -235,6 +235,22 @@ async def test_a_client_that_goes_away_costs_nothing(served: Served, waiting: Wa
     writer.close()
     await eventually(lambda: is_alone(served) and not served.server.server_state.tasks)
     assert await served.signals(waiting.thread_id) == []
+
+
+async def test_a_question_that_comes_too_late_by_a_moment_is_refused(
+    served: Served, waiting: WaitingThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that is settled between the look at it and the recording gets 410, not a 503 that would be sent again."""
+    original = MemoryStore.put_choice
+
+    async def settled_meanwhile(store: MemoryStore, thread_id: str, choice: Choice) -> None:
+        await waiting.settle()
+        await original(store, thread_id, choice)
+
+    monkeypatch.setattr(MemoryStore, "put_choice", settled_meanwhile)
+    link = body(waiting) | {"type": "oauth", "auth_url": "https://id.example/"}
+    assert (await served.post(waiting.thread_id, waiting.calls[0], link)).status_code == 410
+    assert await served.store.get_choices(waiting.thread_id) == ()
 
 
 # -- the end ---------------------------------------------------------------------------------------------------------
