@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 from perdure.builtins import RESERVED
 from perdure.errors import ConfigurationError, UnknownAgent
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
+from perdure.schema import object_schema
 from perdure.tools import Tool, ToolKind, Toolset, function_tool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -113,6 +114,66 @@ class Agent:
             return function
 
         return declare if function is None else declare(function)
+
+    def client_tool(self, name: str, *, description: str, parameters: Mapping[str, Any]) -> Tool:
+        """Declare a tool that the user's side carries out: a browser, a person at a terminal, another program.
+
+        Its calls wait, however long, for `client.tool_result`. `parameters` is the JSON schema of the arguments.
+
+        Raises:
+            ConfigurationError: if the name or the schema is not valid, or the name is taken.
+        """
+        tool = Tool(name=name, description=description, parameters=_schema(name, parameters), kind="client")
+        self.add_tool(tool)
+        return tool
+
+    def activity_tool(
+        self,
+        name: str,
+        *,
+        description: str,
+        parameters: Mapping[str, Any],
+        task_queue: str,
+        activity: str | None = None,
+        retry_safe: bool = False,
+        timeout: timedelta = timedelta(minutes=10),
+    ) -> Tool:
+        """Declare a tool that is a Temporal activity on another task queue, written in any language.
+
+        The activity gets one argument, the JSON object of the call, and returns anything that is JSON. Its id is the
+        call's, by which it can know a call that comes again.
+
+        Args:
+            name: what the model calls it.
+            description: what the model reads.
+            parameters: the JSON schema of the arguments, of type object.
+            task_queue: where its workers poll.
+            activity: the name of the activity's type; the tool's name if left out.
+            retry_safe: Temporal runs it again when it has failed or its worker died. Without it there is one attempt.
+            timeout: how long one attempt may take.
+
+        Raises:
+            ConfigurationError: if the name or the schema is not valid, or the name is taken.
+        """
+        tool = Tool(
+            name=name,
+            description=description,
+            parameters=_schema(name, parameters),
+            kind="activity",
+            operation=activity,
+            task_queue=task_queue,
+            retry_safe=retry_safe,
+            timeout=timeout,
+        )
+        self.add_tool(tool)
+        return tool
+
+
+def _schema(name: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return object_schema(dict(parameters))
+    except ValueError as error:
+        raise ConfigurationError(f"Tool {name!r}: its parameters are no JSON schema of an object: {error}.") from error
 
 
 class Agents(Mapping[str, Agent]):

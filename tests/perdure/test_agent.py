@@ -43,6 +43,37 @@ def test_a_client_tool_is_declared_by_its_signature() -> None:
     assert list(agent.tools["ask"].parameters["properties"]) == ["question"]
 
 
+def test_tools_elsewhere_are_declared_by_their_schema() -> None:
+    """A client-side one needs no function, an activity has a queue and perhaps another name there."""
+    agent = Agent("a", model="scripted")
+    parameters = {"properties": {"id": {"type": "integer"}}}
+    asked = agent.client_tool("ask", description="Ask.", parameters=parameters)
+    looked = agent.activity_tool(
+        "look_up",
+        description="Look it up.",
+        parameters=parameters,
+        task_queue="catalogue",
+        activity="LookUp",
+        retry_safe=True,
+        timeout=timedelta(seconds=3),
+    )
+    assert (asked.kind, asked.parameters) == ("client", {"type": "object", **parameters})
+    assert (looked.kind, looked.operation, looked.task_queue) == ("activity", "LookUp", "catalogue")
+    assert (looked.retry_safe, looked.timeout) == (True, timedelta(seconds=3))
+    assert agent.tools == {"ask": asked, "look_up": looked}
+
+
+@pytest.mark.parametrize("parameters", [{"type": "array"}, {"properties": 5}, {"type": "object", "minProperties": "x"}])
+def test_a_schema_that_is_none_is_refused_when_it_is_declared(parameters: dict[str, object]) -> None:
+    """A provider would refuse it with every request, and no arguments could be checked."""
+    agent = Agent("a", model="scripted")
+    with pytest.raises(ConfigurationError, match="Tool 'ask': its parameters are no JSON schema of an object"):
+        agent.client_tool("ask", description="", parameters=parameters)
+    with pytest.raises(ConfigurationError, match="Tool 'ask'"):
+        agent.activity_tool("ask", description="", parameters=parameters, task_queue="q")
+    assert agent.tools == {}
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     """One line that says which and what to do."""
     ask = Tool(name="ask", description="", parameters={"type": "object"}, kind="client")
