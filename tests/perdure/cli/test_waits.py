@@ -16,6 +16,7 @@ from perdure.builtins import Threads, Timers
 from perdure.dev.temporal_server import TemporalServer
 from perdure.rap.toolset import RapToolset
 from perdure.testing import Asked, Call, Reply, ScriptedModel
+from perdure.tools import Toolset
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.fakes.rap_server import CHOICE, FakeRapServer, FakeTool
@@ -92,7 +93,7 @@ async def waits(
 ) -> AsyncGenerator[Waits]:
     """An agent with everything that makes a thread wait."""
     async with FakeRapServer(FakeTool("deploy"), FakeTool("subscribe")) as server:
-        toolsets = [RapToolset(server.url), Timers(), Threads()]
+        toolsets: list[Toolset] = [RapToolset(server.url), Timers(), Threads()]
         limits = Limits(events_per_subscription=1, idle=timedelta(minutes=5))
         agent = Agent("a", model=ScriptedModel(script), toolsets=toolsets, limits=limits)
 
