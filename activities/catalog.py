@@ -5,6 +5,7 @@ the model sees the same tools from the first turn to the last, whatever worker r
 later to others. A server that does not answer is left out and named; until it does, what it last offered serves.
 """
 
+import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -73,9 +74,12 @@ class ToolCatalog:
     def __init__(self, store: Store, agents: Agents, connect: Connect = _no_servers) -> None:
         self._store = store
         self._agents = agents
+        declared = {agent.name: [it for it in agent.toolsets if _has_server(it)] for agent in agents.values()}
+        # Agents that declare the same toolset share its connections.
+        connected = {toolset: connect(toolset) for toolsets in declared.values() for toolset in toolsets}
+        self._connected = tuple(connected.values())
         self._clients = {
-            agent.name: {toolset.name: connect(toolset) for toolset in agent.toolsets if _has_server(toolset)}
-            for agent in agents.values()
+            name: {toolset.name: connected[toolset] for toolset in toolsets} for name, toolsets in declared.items()
         }
         self._static = {agent.name: _catalog(agent, {}, None) for agent in agents.values() if self._is_static(agent)}
         self._roots: OrderedDict[str, str] = OrderedDict()
@@ -92,6 +96,24 @@ class ToolCatalog:
             offers.catalog = await self._compiled(agent, root, offers)
             offers.asked_again_at = time.monotonic() + RETRY_S
         return offers.catalog
+
+    async def kept(self, agent: Agent, thread_id: str) -> Catalog:
+        """The same without asking a server: tools that the conversation has not been offered yet are left out."""
+        if static := self._static.get(agent.name):
+            return static
+        root = await self._root(thread_id)
+        offers = self._offers.get((root, agent.name)) or _Offers()
+        if offers.catalog is None:
+            await self._recall(agent, root, offers)
+        clients = self._clients[agent.name]
+        tools: dict[str, tuple[Tool, ...]] = {}
+        problems: list[str] = []
+        for name, listing in offers.listings.items():
+            try:
+                tools[name] = clients[name].tools(listing)
+            except ToolsetUnavailable as error:
+                problems.append(str(error))
+        return _catalog(agent, tools, root, problems)
 
     def client(self, agent: Agent, tool: Tool) -> ToolsetClient:
         """The way to the server of a tool. Raises KeyError if the agent has no such toolset any more."""
@@ -113,9 +135,8 @@ class ToolCatalog:
 
     async def close(self) -> None:
         """Close all connections."""
-        for clients in self._clients.values():
-            for client in clients.values():
-                await client.close()
+        for client in self._connected:
+            await client.close()
 
     def _is_static(self, agent: Agent) -> bool:
         return not self._clients[agent.name] and not any(isinstance(toolset, Threads) for toolset in agent.toolsets)
@@ -127,20 +148,26 @@ class ToolCatalog:
         return _touched(self._roots, thread_id, str)
 
     async def _compiled(self, agent: Agent, root: str, offers: _Offers) -> Catalog:
+        await self._recall(agent, root, offers)
+        problems: list[str] = []
+
+        async def offered(name: str, client: ToolsetClient) -> tuple[Tool, ...]:
+            try:
+                return client.tools(await self._listing(agent, root, name, client, offers))
+            except ToolsetUnavailable as error:
+                problems.append(str(error))
+                return self._last_offered(agent, name, client)
+
         clients = self._clients[agent.name]
-        missing = [name for name in clients if name not in offers.listings]
+        tools = await asyncio.gather(*(offered(name, client) for name, client in clients.items()))
+        return _catalog(agent, dict(zip(clients, tools, strict=True)), root, sorted(problems))
+
+    async def _recall(self, agent: Agent, root: str, offers: _Offers) -> None:
+        """Read what the conversation was offered before, by this worker or another."""
+        missing = [name for name in self._clients[agent.name] if name not in offers.listings]
         if missing:
             kept = await store_call(self._store.get_metadata(root))
             offers.listings.update({name: kept[_key(agent, name)] for name in missing if _key(agent, name) in kept})
-        problems: list[str] = []
-        tools: dict[str, tuple[Tool, ...]] = {}
-        for name, client in clients.items():
-            try:
-                tools[name] = client.tools(await self._listing(agent, root, name, client, offers))
-            except ToolsetUnavailable as error:
-                problems.append(str(error))
-                tools[name] = self._last_offered(agent, name, client)
-        return _catalog(agent, tools, root, problems)
 
     async def _listing(
         self, agent: Agent, root: str, name: str, client: ToolsetClient, offers: _Offers

@@ -58,8 +58,8 @@ class SyncActivities:
         agent = self._serving(stored)
         limits = agent.limits
         tail = await store_call(self._store.load_tail(request.thread_id, processed=0))
-        # Only an open call is outlined by its tool, so no server is asked for anything while a thread begins.
-        catalog = await self._catalog.of(agent, request.thread_id) if tail.calls else Catalog({})
+        # A server that hangs must not keep the thread from loading; whatever was called had been offered before.
+        catalog = await self._catalog.kept(agent, request.thread_id) if tail.calls else Catalog({})
         return LoadResult(
             tail=_outlined(tail, catalog),
             idle_s=limits.idle.total_seconds(),

@@ -169,3 +169,30 @@ async def test_all_threads_of_a_conversation_are_told_the_same_of_its_root() -> 
     child = await bench.of(await bench.thread("child", "root"))
     assert "root" in root.instructions
     assert child.instructions == root.instructions
+
+
+async def test_a_thread_is_loaded_without_asking_a_server() -> None:
+    """What it was offered before is known; a server that hangs cannot hold it up."""
+    asked, silent = Server("asked", "a"), Server("silent", "b")
+    silent.offered = None
+    bench = Bench(asked, silent)
+    await bench.of(await bench.thread("t"))
+    bench.catalog = bench.worker()
+    fetched = asked.fetched, silent.fetched
+    assert tuple((await bench.catalog.kept(bench.agent, "t")).tools) == ("a",)
+    assert (asked.fetched, silent.fetched) == fetched
+
+
+async def test_agents_that_declare_the_same_toolset_share_its_connections() -> None:
+    """One process, one set of connections."""
+    store = MemoryStore()
+    shared = toolset("s")
+    made: list[str] = []
+
+    def connect(declared: Toolset) -> Server:
+        made.append(declared.name)
+        return Server(declared.name)
+
+    agents = Agents([Agent("a", model="test", toolsets=[shared]), Agent("b", model="test", toolsets=[toolset("s")])])
+    ToolCatalog(store, agents, connect)
+    assert made == ["s"]
