@@ -99,7 +99,7 @@ class SpawnActivities:
         agent = self._agents[request.agent]
         threads = (await self._catalog.of(agent, request.thread_id)).threads
         try:
-            call = await store_call(self._store.get_call(request.thread_id, request.call_id))
+            call = await self._store.get_call(request.thread_id, request.call_id)
         except CallNotOpen:
             return "The call was given up before it could spawn a thread.", "", None
         arguments = loads_object(call.arguments)

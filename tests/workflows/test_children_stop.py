@@ -19,7 +19,7 @@ from stores.database import Database
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.stack import Stack
-from tests.workflows.family import ROOT, Family, Me, child_of, made, spawn
+from tests.workflows.family import ROOT, Family, Me, Role, child_of, made, spawn
 from tests.workflows.soundness import assert_sound
 
 QUIET_S = 2.0
@@ -65,7 +65,7 @@ class House:
         self.g1 = child_of(self.k1)
         self.k2 = child_of(thread, turn=2)
         self.works = 0
-        roles = {ROOT: _root, "k1": _k1, "g1": lambda who: Reply("on and on", hang=True), "k2": _toil}
+        roles: dict[str, Role] = {ROOT: _root, "k1": _k1, "g1": _talk, "k2": _toil}
         self.model = Family(roles)
         agent = Agent("a", model=self.model, toolsets=[Threads()], limits=Limits(steps=100_000, idle=idle))
         agent.tool(name="work", retry_safe=True)(self._work)
@@ -111,6 +111,10 @@ def _k1(who: Me) -> Reply:
     return spawn(who, "g1") if who.answered == 0 else _toil(who)
 
 
+def _talk(who: Me) -> Reply:
+    return Reply("on and on", hang=True)
+
+
 def _toil(who: Me) -> Reply:
     return Reply(Call("work"))
 
@@ -150,12 +154,12 @@ async def _stop(house: House) -> object:
     return await house.stack.client.stop(house.thread)
 
 
-async def _interrupt(house: House) -> object:
-    return await house.stack.client.interrupt(house.thread, "enough")
+async def _interrupt(house: House) -> None:
+    await house.stack.client.interrupt(house.thread, "enough")
 
 
-async def _signal(house: House) -> object:
-    return await house.stack.handle(house.thread).signal("interrupt")
+async def _signal(house: House) -> None:
+    await house.stack.handle(house.thread).signal("interrupt")
 
 
 @pytest.mark.parametrize("hold", ["before", "after"])
