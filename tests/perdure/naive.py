@@ -18,7 +18,7 @@ from perdure.turn import INTERRUPTED
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts
 from tests.perdure.naive_store import THREAD, Declared
 
-LIMITS = SubscriptionLimits(active=4, events_per_minute=3, events=4)
+LIMITS = SubscriptionLimits(active=3, events_per_minute=3, events=4)
 
 
 @dataclass
@@ -221,6 +221,8 @@ class NaiveThread:
 
     def _answer_from_outside(self, call: NaiveCall, result: ToolResult) -> None:
         content, outcome = result.content, result.outcome
+        if outcome == "expired" and call.declared.kind == "rap":
+            self.cancelled.append(call.call_id)
         if result.subscription and outcome == "ok":
             if len(self.subscriptions) >= LIMITS.active:
                 content, outcome = too_many(LIMITS.active), "error"

@@ -33,7 +33,7 @@ from stores.memory import MemoryStore
 from tests.perdure.naive import LIMITS, NaiveCall, NaiveSubscription, NaiveThread
 from tests.perdure.naive_store import THREAD, Declared, NaiveStore, outline
 from tests.perdure.view_rules import violations
-from tests.properties import few_words
+from tests.properties import few_words, settings
 
 Answer = TypeVar("Answer")
 
@@ -52,8 +52,9 @@ user_messages = st.builds(
     text=few_words,
     mode=st.sampled_from(["interrupt", "interrupt", "queue", "steer", "reject"]),
 )
-event_kinds = st.sampled_from(["joins", "joins", "spawns", "ends", "ends in a child", "child", "parent"])
 inputs: st.SearchStrategy[AnyInput] = st.one_of(*[user_messages] * 5, st.just(Interrupt()))
+few_inputs: st.SearchStrategy[list[AnyInput]] = st.one_of(*[st.just([])] * 3, inputs.map(lambda one: [one]))
+event_kinds = st.sampled_from(["joins", "joins", "spawns", "ends", "ends in a child", "child", "parent"])
 streamed_calls: st.SearchStrategy[Part] = st.builds(
     ToolCallPart,
     call_id=st.sampled_from(["", "dup"]),
@@ -77,7 +78,7 @@ streamed_parts: st.SearchStrategy[Part] = st.one_of(
 class HistoryMachine(RuleBasedStateMachine):
     """`durable` is the naive thread as it is stored, `thread` the same with what is not synced yet."""
 
-    @initialize(here=st.booleans())
+    @initialize(here=st.sampled_from([False, False, True]))
     def begin(self, here: bool) -> None:
         """A new thread, streaming through the manager (`here`) or into the store."""
         self.here = here
@@ -101,27 +102,27 @@ class HistoryMachine(RuleBasedStateMachine):
 
     # -- inputs ------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.thread.open is None or self.now_and_then(2))
+    @precondition(lambda self: self.is_alive() and (self.thread.open is None or self.now_and_then(2)))
     @rule(contents=st.lists(inputs, min_size=1, max_size=4), lost=st.booleans())
     def inputs_come(self, contents: list[AnyInput], lost: bool) -> None:
         """Some inputs at once, taken in one batch."""
         self.put(contents)
         self.accept(lost)
 
-    @precondition(lambda self: self.now_and_then(1) or (self.thread.subscriptions and not self.now_and_then(3)))
+    @precondition(lambda self: self.is_alive() and (bool(self.thread.subscriptions) or self.now_and_then(1)))
     @rule(
         data=st.data(),
         lost=st.booleans(),
         count=st.integers(1, 5),
         words=few_words,
-        behind=st.lists(inputs, max_size=1),
+        behind=few_inputs,
     )
     def events_come(self, data: st.DataObject, lost: bool, count: int, words: str, behind: list[AnyInput]) -> None:
         """Of a subscription, of one that has ended, of a plain call, of nothing; some of them again."""
         calls = [*self.thread.subscriptions] * 4 + ["s1", *self.thread.all_calls[-1:], "unknown"]
         call_id = data.draw(st.sampled_from(calls))
         for kind in data.draw(st.lists(event_kinds, min_size=count, max_size=count)):
-            self.put([self.event(kind, call_id, data.draw(st.integers(0, 9)), words)])
+            self.put([self.event(kind, call_id, data.draw(st.integers(0, 4)), words)])
         self.clock += data.draw(st.sampled_from([0, 1, 61]))
         self.put(behind)
         self.accept(lost)
@@ -139,20 +140,20 @@ class HistoryMachine(RuleBasedStateMachine):
             at=self.clock,
         )
 
-    @precondition(lambda self: bool(self.thread.all_calls))
+    @precondition(lambda self: self.is_alive() and bool(self.thread.all_calls))
     @rule(
         data=st.data(),
         words=few_words,
         subscription=st.booleans(),
-        outcome=st.sampled_from(["ok", "ok", "error"]),
-        behind=st.lists(inputs, max_size=1),
+        outcome=st.sampled_from(["ok", "ok", "ok", "error", "expired"]),
+        behind=few_inputs,
     )
     def result_comes_from_outside(
         self,
         data: st.DataObject,
         words: str,
         subscription: bool,
-        outcome: Literal["ok", "error"],
+        outcome: Literal["ok", "error", "expired"],
         behind: list[AnyInput],
     ) -> None:
         """For an open call, for one of long ago, or for none; its first event may have come before it."""
@@ -164,13 +165,14 @@ class HistoryMachine(RuleBasedStateMachine):
         self.put([ToolResult(call_id=call_id, content=words, subscription=subscription, outcome=outcome), *behind])
         self.accept(lost=False)
 
-    @precondition(lambda self: self.now_and_then(1))
+    @precondition(lambda self: self.is_alive() and self.now_and_then(1))
     @rule(data=st.data(), action=st.sampled_from(["cancel_subscription", "resume_subscription"]))
     def person_decides(
         self, data: st.DataObject, action: Literal["cancel_subscription", "resume_subscription"]
     ) -> None:
         """To end a subscription, or to hear of it again; one that there is, or not."""
-        call_id = data.draw(st.sampled_from([*self.thread.subscriptions, *self.thread.all_calls[-1:], "unknown"]))
+        others = [*self.thread.all_calls[-1:], "unknown"]
+        call_id = data.draw(st.sampled_from([*self.thread.subscriptions] * 3 + others))
         self.put([Control(action=action, call_id=call_id)])
         self.accept(lost=False)
 
@@ -190,11 +192,15 @@ class HistoryMachine(RuleBasedStateMachine):
         self.thread.close_thread()
         self.sync(lost=False)
 
-    @precondition(lambda self: self.after_close > 2)
+    @precondition(lambda self: not self.is_alive())
     @rule(here=st.booleans())
     def another_thread(self, here: bool) -> None:
         """A closed one has nothing more to show."""
         self.begin(here)
+
+    def is_alive(self) -> bool:
+        """Whether there is something to see yet: a closed thread turns everything away."""
+        return self.after_close < 3
 
     def put(self, contents: list[AnyInput]) -> None:
         """They reach the inbox; what waits there already is not put again."""
@@ -284,16 +290,23 @@ class HistoryMachine(RuleBasedStateMachine):
             now(self.real.append_chunks(THREAD, *step, self.attempt, chunks))
             self.durable.streamed = self.thread.streamed
 
-    @precondition(at_boundary)
+    def may_act(self) -> bool:
+        """Whether a step can be made at once."""
+        return not self.thread.closed and self.manager.phase in ("boundary", "idle")
+
+    @precondition(may_act)
     @rule(calls=few_calls, before=st.lists(streamed_parts, max_size=2))
     def step_makes_calls(self, calls: Sequence[Part], before: list[Part]) -> None:
-        """A whole step at once, so that calls are open often."""
+        """A whole step at once, in a turn of its own if need be, so that calls are open often."""
+        if self.manager.phase == "idle":
+            self.put([UserMessage(id=f"go{self.store.version}", text="go")])
+            self.accept(lost=False)
         self.step_begins()
         self.parts_stream([*before, *calls], [])
         self.step_ends(trim=False, finish="stop", lost=False)
 
-    @precondition(lambda self: self.at_boundary() and not self.here)
-    @rule(others=st.sampled_from([(), ("watch",), ("watch", "sleep"), ("close", "t"), ("t",)]))
+    @precondition(lambda self: self.may_act() and not self.here)
+    @rule(others=st.sampled_from([(), ("watch",), ("watch", "sleep"), ("close",), ("close", "t")]))
     def thread_falls_asleep(self, others: tuple[str, ...]) -> None:
         """With other calls in the group, or without."""
         self.step_makes_calls([ToolCallPart(call_id="", tool=tool) for tool in ("sleep", *others)], [])
@@ -359,7 +372,8 @@ class HistoryMachine(RuleBasedStateMachine):
     @rule(data=st.data(), words=few_words, reported=st.booleans(), failed=st.booleans(), closes_first=st.booleans())
     def tool_returns(self, data: st.DataObject, words: str, reported: bool, failed: bool, closes_first: bool) -> None:
         """A result is staged in the store; the thread hears of it now, or only after a crash."""
-        call = data.draw(st.sampled_from(self.thread.calls))
+        closing = [call for call in self.thread.calls if call.closes and not call.told]
+        call = data.draw(st.sampled_from(closing or self.thread.calls))
         self.manager.mark_dispatched(call.call_id)
         self.stage(self.thread.result(call.call_id, words, "error" if failed and call.closes else "ok"))
         if reported:
@@ -688,3 +702,5 @@ def _comparable_call(call: LiveCall) -> tuple[object, ...]:
 
 
 TestHistory: type[TestCase] = HistoryMachine.TestCase
+# There is more to combine here than elsewhere.
+TestHistory.settings = settings(max_examples=max(150, settings().max_examples))  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue] - Hypothesis reads it
