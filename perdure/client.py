@@ -33,6 +33,7 @@ from perdure.inputs import (
 from perdure.large_text import is_large
 from perdure.messages import Message, Outcome
 from perdure.ports import Store
+from perdure.reader import asked
 from perdure.settings import load_settings, load_temporal_config
 from perdure.stored_status import stored_status
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
@@ -250,9 +251,7 @@ class PerdureClient(ThreadControl):
             status = stored_status(await self.store.load_tail(thread_id, processed=0))
         if all(call.kind not in ("rap", None) for call in status.open_calls):
             return status
-        # Whoever answers needs no address: `choose` finds it.
-        choices = [one.with_(response_url=None) for one in await self.store.get_choices(thread_id)]
-        return status.with_(choices=tuple(choices))
+        return status.with_(choices=tuple(map(asked, await self.store.get_choices(thread_id))))
 
     async def open_calls(self, thread_id: str) -> tuple[CallStatus, ...]:
         """The tool calls that wait for a result. Raises as `status` does."""

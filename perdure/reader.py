@@ -12,7 +12,7 @@ from typing import Final
 from perdure.errors import StoreUnavailable
 from perdure.large_text import LargeTexts
 from perdure.messages import Message
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Choice, Store, ThreadRecord
 from perdure.transcript import transcript
 from perdure.watch import View, WatchEvent, is_settled
 
@@ -58,7 +58,7 @@ class ThreadReader:
         """
         if after is None:
             snapshot = await self._texts.snapshot(await self.store.snapshot(thread_id))
-            yield snapshot
+            yield snapshot.with_(choices=tuple(map(asked, snapshot.choices)))
             after = snapshot.seq
         failures = 0
         while True:
@@ -71,7 +71,8 @@ class ThreadReader:
                             more = len(changes) == _PAGE
                             failures = 0
                             for change in changes:
-                                yield await self._texts.change(thread_id, change)
+                                told = await self._texts.change(thread_id, change)
+                                yield told.with_(choice=asked(told.choice)) if told.choice else told
                                 after = change.seq
             except StoreUnavailable:
                 # Rows are the truth, and `after` says which of them were told: going on is only a matter of time.
@@ -95,3 +96,8 @@ class ThreadReader:
             async for _ in hints:
                 if await is_done():
                     return
+
+
+def asked(choice: Choice) -> Choice:
+    """A question as readers see it: the address that its answer goes to is between the thread and the tool's server."""
+    return choice.with_(response_url=None)

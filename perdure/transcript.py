@@ -28,8 +28,8 @@ def _lines(part: Part) -> list[str]:
             return [content]
         case ToolCallPart(tool=tool, arguments=arguments):
             return [f"  {tool}({arguments})"]
-        case ToolResultPart(content=content, outcome=outcome):
-            return [f"  {outcome}: {content}"]
+        case ToolResultPart(content=content, outcome=outcome, files=files):
+            return [f"  {outcome}: {content}", *(f"  [file, {file.media_type}]" for file in files)]
         case FilePart(name=name, media_type=media_type):
             return [f"  [{name or 'file'}, {media_type}]"]
         case _:

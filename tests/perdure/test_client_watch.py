@@ -17,8 +17,8 @@ from temporalio.client import (
 from perdure.agent import Agent
 from perdure.client import PerdureClient
 from perdure.errors import StoreUnavailable
-from perdure.messages import TextPart
-from perdure.ports import Change, Snapshot
+from perdure.messages import TextPart, ToolCallPart, ToolResultPart
+from perdure.ports import Change, Choice, Snapshot
 from perdure.testing import Reply, ScriptedModel
 from perdure.turn_buffer import Chunk
 from perdure.watch import View, WatchEvent, is_settled
@@ -170,3 +170,34 @@ async def test_a_watch_survives_a_restart_of_postgresql(temporal: Client) -> Non
     finally:
         await server.stop()
         shutil.rmtree(folder)
+
+
+async def test_questions_and_views_are_told_and_replayed(temporal: Client) -> None:
+    """Whoever was there and whoever comes later hold the same, without the address that an answer goes to."""
+    talk = await Talk.begin(MemoryStore())
+    client = PerdureClient(temporal, talk.store)
+    await talk.say("hi")
+    await talk.commit((ToolCallPart(call_id="c1", tool="deploy"), ToolCallPart(call_id="c2", tool="deploy")))
+    early = View()
+    async with aclosing(client.watch(THREAD)) as events:
+        early.apply(await anext(events))
+        for name in ("c1", "c2"):
+            asked = Choice(
+                id=f"of {name}", call_id=name, prompt="Sure?", choices=("yes",), response_url="http://inside"
+            )
+            await talk.store.put_choice(THREAD, asked)
+        await talk.store.put_view(THREAD, "diff", '{"patch": "+1"}')
+        await talk.store.put_view(THREAD, "log", '"x"')
+        await talk.store.put_view(THREAD, "log", "{}")
+        await talk.store.stage_result(THREAD, ToolResultPart(call_id="c1", content="done"))
+        last = (await talk.store.snapshot(THREAD)).seq
+        while early.seq < last:
+            early.apply(await anext(events))
+    late = View()
+    async with aclosing(client.watch(THREAD)) as events:
+        late.apply(await anext(events))
+    assert [(choice.id, choice.prompt, choice.response_url) for choice in early.choices.values()] == [
+        ("of c2", "Sure?", None)
+    ]
+    assert list(early.shown) == ["diff"]
+    assert (early.choices, early.shown) == (late.choices, late.shown)

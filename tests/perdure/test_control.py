@@ -155,16 +155,16 @@ async def test_a_subscription_is_cancelled(tools: Tools) -> None:
 
 
 async def test_a_paused_subscription_is_resumed(tools: Tools) -> None:
-    """The status says why it is paused and counts what was dropped; after the resumption events come in again."""
+    """The status says why it is paused; what came meanwhile is dropped, what comes afterwards is taken in."""
     call_id = await tools.subscribed()
-    for number in range(3):
+    for number in range(2):
         await tools.client.event(tools.thread, call_id, f"event {number}", id=f"e{number}")
 
-    async def is_paused() -> bool:
-        (known,) = (await tools.client.status(tools.thread)).subscriptions
-        return known.paused is not None
+    async def is_told(text: str) -> bool:
+        return text in await tools.client.transcript(tools.thread)
 
-    await eventually(is_paused)
+    await eventually(lambda: is_told("Assistant: heard event 1"))
+    await tools.client.event(tools.thread, call_id, "event 2", id="e2")
     (known,) = (await tools.client.status(tools.thread)).subscriptions
     assert (known.received, known.paused) == (2, "it has sent 2 events, as many as one subscription may")
     await tools.client.resume_subscription(tools.thread, call_id)
@@ -172,12 +172,21 @@ async def test_a_paused_subscription_is_resumed(tools: Tools) -> None:
     (known,) = (await tools.client.status(tools.thread)).subscriptions
     assert (known.received, known.paused) == (0, None)
     await tools.client.event(tools.thread, call_id, "event again", id="e9")
-
-    async def is_told() -> bool:
-        return "event again" in await tools.client.transcript(tools.thread)
-
-    await eventually(is_told)
+    await eventually(lambda: is_told("Assistant: heard event again"))
     assert "event 2" not in await tools.client.transcript(tools.thread)
+
+
+async def test_what_was_dropped_is_counted(stack: Stack, thread: str) -> None:
+    """An event and a result that belong to nothing change the count and nothing else."""
+    await stack.client.ask(thread, "hi")
+    await stack.client.event(thread, "call_x", "news", id="e1")
+    await stack.client.tool_result(thread, "call_x", "late")
+
+    async def are_dropped() -> bool:
+        return (await stack.client.status(thread)).dropped == 2
+
+    await eventually(are_dropped)
+    assert len(await stack.client.history(thread)) == 2
 
 
 async def test_an_event_that_is_not_associative_has_a_thread_of_its_own(tools: Tools) -> None:

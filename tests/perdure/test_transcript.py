@@ -3,6 +3,7 @@
 from perdure.messages import (
     EventPart,
     FilePart,
+    FileRef,
     Message,
     ReasoningPart,
     Status,
@@ -19,7 +20,7 @@ def test_a_transcript_holds_everything_but_thoughts() -> None:
         ReasoningPart(text="secret"),
         TextPart(text="Let me look."),
         ToolCallPart(call_id="c1", tool="get_weather", arguments='{"city":"Paris"}'),
-        ToolResultPart(call_id="c1", content="sunny"),
+        ToolResultPart(call_id="c1", content="sunny", files=(FileRef(media_type="image/png", blob="y"),)),
         ToolResultPart(call_id="c2", outcome="error", content="no network"),
         TextPart(text="It is"),
     )
@@ -42,7 +43,8 @@ def test_a_transcript_holds_everything_but_thoughts() -> None:
     ]
     assert transcript(path) == (
         "User: hi\n  [file, a/b]\n\n"
-        'Assistant: Let me look.\n  get_weather({"city":"Paris"})\n  ok: sunny\n  error: no network\n'
+        'Assistant: Let me look.\n  get_weather({"city":"Paris"})\n'
+        "  ok: sunny\n  [file, image/png]\n  error: no network\n"
         "It is\n(cancelled)\n\n"
         "Event: 5\n\n"
         "Assistant: (error: no key)"
