@@ -204,12 +204,16 @@ class FakeRapServer(ScriptedHttpServer):
         message = {"type": "view_update", "group_id": invocation.group_id, "view_type": view_type}
         return await self.post(invocation, {**message, "content": content, **fields})
 
-    async def post(self, invocation: Invocation, body: Any, url: str | None = None) -> Posted:
+    async def post(
+        self, invocation: Invocation, body: Any, url: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> Posted:
         """Post anything to a call's callback URL or another one: bytes as they are, all else as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         try:
             answer = await self._client.post(
-                url or invocation.callback_url, content=data, headers={"content-type": "application/json"}
+                url or invocation.callback_url,
+                content=data,
+                headers={"content-type": "application/json", **(headers or {})},
             )
             posted = Posted(body, answer.status_code, answer.text)
         except httpx2.TransportError as error:
