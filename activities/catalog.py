@@ -76,7 +76,8 @@ class ToolCatalog:
         self._agents = agents
         declared = {agent.name: [it for it in agent.toolsets if _has_server(it)] for agent in agents.values()}
         # Agents that declare the same toolset share its connections.
-        connected = {toolset: connect(toolset) for toolsets in declared.values() for toolset in toolsets}
+        different = dict.fromkeys(toolset for toolsets in declared.values() for toolset in toolsets)
+        connected = {toolset: connect(toolset) for toolset in different}
         self._connected = tuple(connected.values())
         self._clients = {
             name: {toolset.name: connected[toolset] for toolset in toolsets} for name, toolsets in declared.items()
