@@ -5,12 +5,25 @@ import os
 from pathlib import Path
 
 from perdure.agent import Agent, Agents
+from perdure.builtins import Threads
 from perdure.testing import Asked, Call, Reply, ScriptedModel
+from tests.workflows.family import ROOT, Family, Me, Role, spawn
 
 STREAMED = "Let me look into that, one moment please, it takes a while."
 DONE = "It is all settled now, thank you for waiting."
 RECITED = " ".join(f"verse{number}" for number in range(60))
 COUNTED = " ".join(f"word{number}" for number in range(40))
+
+FAMILY = "family"
+TASKS = ("east", "west")
+
+
+def _root(who: Me) -> Reply | str:
+    return spawn(who, *TASKS) if who.answered == 0 else "noted"
+
+
+_ROLES: dict[str, Role] = {ROOT: _root}
+"""The root spawns two children; each of them reports at once, and ends with it."""
 
 
 def runs(state_dir: Path, tool: str) -> int:
@@ -20,7 +33,7 @@ def runs(state_dir: Path, tool: str) -> int:
 
 
 def agents() -> Agents:
-    """One agent; its tools note every run, and its answers are slow enough to be interrupted."""
+    """One whose tools note every run and whose answers are slow enough to be interrupted; one that has children."""
     state_dir = Path(os.environ["CHAOS_DIR"])
     agent = Agent("chaos", model=ScriptedModel(_script))
 
@@ -43,7 +56,7 @@ def agents() -> Agents:
         await asyncio.sleep(0.3)
         return f"{city} is sunny"
 
-    return Agents([agent])
+    return Agents([agent, Agent(FAMILY, model=Family(_ROLES), toolsets=[Threads()])])
 
 
 def _script(asked: Asked) -> Reply:

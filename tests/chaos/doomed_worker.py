@@ -17,10 +17,10 @@ from typing import Self
 
 from typing_extensions import override
 
-from perdure.batch import AppendMessage, CommitResults, CommitStep, SetStatus, SyncBatch, SyncReport
+from perdure.batch import AppendMessage, CloseThread, CommitResults, CommitStep, SetStatus, SyncBatch, SyncReport
 from perdure.connection import connect_temporal
 from perdure.messages import Part, ToolResultPart
-from perdure.ports import OpenCall, StepOutcome, Tail
+from perdure.ports import OpenCall, StepOutcome, Tail, ThreadRecord
 from perdure.settings import Settings
 from perdure.turn_buffer import Chunk
 from stores.postgres import PostgresStore
@@ -51,30 +51,58 @@ POINTS = (
 )
 """Every boundary of a turn with tools, in the order in which it comes to them."""
 
+CHILD_POINTS = (
+    "before child is made",
+    "after child is made",
+    "before child is seeded",
+    "after child is seeded",
+    "before child is loaded",
+    "after child is loaded",
+    "before end is called",
+    "before end is staged",
+    "after end is staged",
+    "before child is closed",
+    "after child is closed",
+)
+"""Every boundary in the life of a child thread that ends with a report."""
+
 
 class DoomedStore(PostgresStore):
     """A store whose process dies when it comes to a point."""
 
     doom: str | None = None
     _booking: str | None = None
+    _child: str | None = None
 
     def _at(self, point: str) -> None:
         if point == self.doom:
             os.kill(os.getpid(), signal.SIGKILL)
 
     @override
+    async def create_thread(self, thread: ThreadRecord) -> ThreadRecord:
+        # Whoever spawns says where the child begins; what is loaded later does not.
+        if thread.spawn_message_id is None:
+            return await super().create_thread(thread)
+        self._at("before child is made")
+        self._child = self._child or thread.thread_id
+        stored = await super().create_thread(thread)
+        self._at("after child is made")
+        return stored
+
+    @override
     async def load_tail(self, thread_id: str, processed: int = 200) -> Tail:
-        self._at("before load")
+        what = "child is loaded" if thread_id == self._child else "load"
+        self._at(f"before {what}")
         tail = await super().load_tail(thread_id, processed)
-        self._at("after load")
+        self._at(f"after {what}")
         return tail
 
     @override
     async def append_messages(self, batch: SyncBatch) -> SyncReport:
-        sync = _name(batch)
-        self._at(f"before {sync} sync")
+        what = _name(batch)
+        self._at(f"before {what}")
         report = await super().append_messages(batch)
-        self._at(f"after {sync} sync")
+        self._at(f"after {what}")
         return report
 
     @override
@@ -107,13 +135,19 @@ class DoomedStore(PostgresStore):
         if call.tool == "book":
             self._booking = call_id
             self._at("after call has started")
+        if thread_id == self._child:
+            self._at("before end is called")
         return call
 
     @override
     async def stage_result(self, thread_id: str, result: ToolResultPart) -> ToolResultPart:
         if result.call_id == self._booking:
             self._at("before result is staged")
+        if thread_id == self._child:
+            self._at("before end is staged")
         staged = await super().stage_result(thread_id, result)
+        if thread_id == self._child:
+            self._at("after end is staged")
         if result.call_id == self._booking:
             self._at("after result is staged")
         return staged
@@ -122,13 +156,17 @@ class DoomedStore(PostgresStore):
 def _name(batch: SyncBatch) -> str:
     """Which sync of a turn this is."""
     kinds = {type(operation) for operation in batch.operations}
+    if CloseThread in kinds:
+        return "child is closed"
+    if batch.sync_id == "spawn":
+        return "child is seeded"
     if AppendMessage in kinds:
-        return "input"
+        return "input sync"
     if SetStatus in kinds:
-        return "final"
+        return "final sync"
     if CommitResults in kinds:
-        return "results"
-    return "step" if CommitStep in kinds else "other"
+        return "results sync"
+    return "step sync" if CommitStep in kinds else "other sync"
 
 
 @dataclass(frozen=True)
@@ -145,7 +183,7 @@ class DoomedWorker:
     """A worker process; with `doom` it dies at that point, without it lives until `async with` ends."""
 
     def __init__(self, place: Place, doom: str | None = None) -> None:
-        assert doom is None or doom in POINTS
+        assert doom is None or doom in (*POINTS, *CHILD_POINTS)
         context: ForkServerContext = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self._process: BaseProcess = context.Process(target=_main, args=(place, doom), daemon=True)

@@ -8,52 +8,18 @@ from typing import Literal
 import asyncpg
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
-from typing_extensions import override
 
 from perdure.agent import Agent, Limits
-from perdure.batch import SyncBatch, SyncReport
 from perdure.builtins import Threads
-from perdure.ports import ThreadRecord
 from perdure.testing import Call, Reply
-from stores.database import Database
-from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.stack import Stack
 from tests.workflows.family import ROOT, Family, Me, Role, child_of, made, spawn
+from tests.workflows.gated_store import GatedStore
 from tests.workflows.soundness import assert_sound
 
 QUIET_S = 2.0
 """How soon after a stop all below it must be quiet, and how much longer it is looked at."""
-
-
-class GatedStore(PostgresStore):
-    """A store in which the making of the child `k2` is held up, before its row is written or after its seed is."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.hold: Literal["before", "after"] | None = None
-        self.reached = asyncio.Event()
-        self.gate = asyncio.Event()
-        self._child = ""
-
-    @override
-    async def create_thread(self, thread: ThreadRecord) -> ThreadRecord:
-        if thread.title == "k2" and thread.parent_thread_id:
-            self._child = thread.thread_id
-            if self.hold == "before":
-                await self._held()
-        return await super().create_thread(thread)
-
-    @override
-    async def append_messages(self, batch: SyncBatch) -> SyncReport:
-        report = await super().append_messages(batch)
-        if self.hold == "after" and (batch.thread_id, batch.sync_id) == (self._child, "spawn"):
-            await self._held()
-        return report
-
-    async def _held(self) -> None:
-        self.reached.set()
-        await self.gate.wait()
 
 
 class House:
