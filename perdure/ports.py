@@ -122,12 +122,11 @@ class Tail(Wire):
     `message` is the head without its parts, `parts` their number; `calls` are in call order; `step` is the step of the
     open calls, or else the one after the last committed step of the head's turn; `attempt` is the one that owns the
     turn buffer, 0 if that is empty; `processed` are the newest accepted inputs with their digests, oldest first;
-    `sync_id` belongs to the batch that made `version`. `children` counts the child threads that are not closed;
+    `children` counts the child threads that are not closed;
     `unstarted` are those of them that were made and never ran: their owner vanished before it could start them.
     """
 
     thread: ThreadRecord
-    sync_id: str | None = None
     message: Message | None = None
     parts: int = 0
     step: int = 0

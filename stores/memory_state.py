@@ -33,7 +33,6 @@ class MemoryState:
         unstarted = [child.thread_id for child in children if (child.version, child.turn) == (1, 0)]
         return Tail(
             thread=thread.record,
-            sync_id=thread.sync_id,
             message=head.message if head else None,
             parts=len(head.parts) if head else 0,
             step=calls[-1].step if calls else _next_step(thread, head),

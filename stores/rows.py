@@ -181,7 +181,6 @@ def to_tail(row: Columns) -> Tail:
     calls = tuple(to_call(call) for call in decoded(row["calls"]) or ())
     return Tail(
         thread=to_thread(row),
-        sync_id=row["sync_id"],
         message=message,
         parts=row["parts"],
         step=calls[-1].step if calls else _next_step(row, message),

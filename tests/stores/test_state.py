@@ -28,7 +28,7 @@ async def test_the_tail_of_an_empty_thread(store: Store) -> None:
     """There is a thread, and nothing else."""
     await store.create_thread(ThreadRecord(thread_id=THREAD, agent="demo"))
     tail = await store.load_tail(THREAD)
-    assert (tail.message, tail.parts, tail.step, tail.calls, tail.processed, tail.sync_id) == (None, 0, 0, (), (), None)
+    assert (tail.message, tail.parts, tail.step, tail.calls, tail.processed) == (None, 0, 0, (), ())
 
 
 async def test_the_tail_has_the_head_without_its_parts(store: Store) -> None:
@@ -38,7 +38,7 @@ async def test_the_tail_has_the_head_without_its_parts(store: Store) -> None:
     assert isinstance(tail.message, Message)
     assert (tail.message.id, tail.message.parts, tail.parts) == ("a", (), 2)
     assert [open_call.call_id for open_call in tail.calls] == ["c2", "c1"]
-    assert (tail.thread.version, tail.sync_id) == (2, "sync-2")
+    assert tail.thread.version == 2
 
 
 async def test_the_step_of_the_tail(store: Store) -> None:
