@@ -204,15 +204,26 @@ class PerdureClient(ThreadControl):
         await self._calls.signal_with_start(thread_id, "user_message", message, _named_after(message))
         return ids.input_message_id(thread_id, message.id)
 
-    async def tool_result(self, thread_id: str, call_id: str, content: str, *, outcome: Outcome = "ok") -> None:
+    async def tool_result(
+        self, thread_id: str, call_id: str, content: str, *, outcome: Outcome = "ok", subscription: bool = False
+    ) -> None:
         """Give the result of an open call. Safe to repeat: a call takes one result, later ones are dropped.
+
+        With `subscription` a call that went well goes on: whoever gave the result may send events of it (`event`).
 
         Raises ThreadNotFound, ThreadClosed, and Unreachable if Temporal did not take it in time.
         """
         start = await self._open(thread_id)
         inline, blob, _ = await self._texts.put(thread_id, content)
         size_bytes = len(content.encode("utf-8", "surrogatepass"))
-        result = ToolResult(call_id=call_id, content=inline, outcome=outcome, blob=blob, size_bytes=size_bytes)
+        result = ToolResult(
+            call_id=call_id,
+            content=inline,
+            outcome=outcome,
+            blob=blob,
+            size_bytes=size_bytes,
+            subscription=subscription,
+        )
         await self._calls.signal_with_start(thread_id, "tool_result", result, start)
 
     async def event(

@@ -58,8 +58,7 @@ async def stack(ui_server: TemporalServer) -> AsyncGenerator[Stack]:
         client = stack.client
         await client.send(THREAD, "watch")
         (call,) = await eventually(lambda: client.open_calls(THREAD))
-        result = {"call_id": call.call_id, "content": "watching", "subscription": True}
-        await stack.handle(THREAD).signal("tool_result", result)
+        await client.tool_result(THREAD, call.call_id, "watching", subscription=True)
         await client.wait_settled(THREAD)
         for number in range(2):
             await client.event(THREAD, call.call_id, f"price {number}", id=f"e{number}")
