@@ -13,7 +13,7 @@ from perdure.codec import clip, dumps, is_json
 from perdure.errors import UsageError
 from perdure.history_state import Phase
 from perdure.inputs import AnyInput, Control, Disposition, Event, Input, Interrupt, ToolResult, UserMessage
-from perdure.policy import WAITING_INPUTS
+from perdure.policy import WAITING_EVENT_BYTES, WAITING_INPUTS
 
 MAX_INPUT_BYTES = 256 * 1024
 """What one input may weigh as JSON. Temporal refuses payloads above 2 MB, and inputs travel together."""
@@ -39,6 +39,7 @@ class Inbox:
         self._digests: dict[tuple[str, str], str] = {}
         # How many wait for what: conditions ask `has_ready` over and over while thousands wait.
         self._counts: Counter[_Wait] = Counter()
+        self._event_bytes = 0
         for content in waiting:
             self._add(content)
 
@@ -54,7 +55,7 @@ class Inbox:
         """Take an input. Returns its disposition if that is known at once: a duplicate or conflict of a waiting one.
 
         Raises:
-            UsageError: if too many inputs wait already. Never for an interrupt or a result: they help the queue along.
+            UsageError: if too much waits already. Never for an interrupt or a result: they help the queue along.
         """
         if isinstance(content, UserMessage | Event):
             known = self._digests.get((content.kind, content.id))
@@ -62,6 +63,11 @@ class Inbox:
                 return "duplicate" if known == content.digest else "conflict"
             if len(self._waiting) >= WAITING_INPUTS:
                 raise UsageError(f"{WAITING_INPUTS} inputs wait in this thread; send it again when it has caught up.")
+        if isinstance(content, Event) and self._event_bytes >= WAITING_EVENT_BYTES:
+            raise UsageError(
+                f"The event {content.id} was lost: above {WAITING_EVENT_BYTES:,} bytes of events wait in this thread "
+                "already, for an open call to end."
+            )
         self._add(content)
         return None
 
@@ -72,6 +78,7 @@ class Inbox:
         position = next(at for at, content in enumerate(self._waiting) if is_ready(content, phase))
         content = self._waiting.pop(position)
         self._counts[_waits_for(content)] -= 1
+        self._event_bytes -= _event_bytes(content)
         if isinstance(content, UserMessage | Event):
             self._digests.pop((content.kind, content.id), None)
         return content
@@ -92,6 +99,7 @@ class Inbox:
     def _add(self, content: AnyInput) -> None:
         self._waiting.append(content)
         self._counts[_waits_for(content)] += 1
+        self._event_bytes += _event_bytes(content)
         if isinstance(content, UserMessage | Event):
             self._digests.setdefault((content.kind, content.id), content.digest)
 
@@ -99,6 +107,10 @@ class Inbox:
 def is_ready(content: AnyInput, phase: Phase) -> bool:
     """Whether an input may be handled in this phase."""
     return _waits_for(content) in _READY[phase]
+
+
+def _event_bytes(content: AnyInput) -> int:
+    return len(dumps(content)) if isinstance(content, Event) else 0
 
 
 def _waits_for(content: AnyInput) -> _Wait:

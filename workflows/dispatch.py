@@ -48,6 +48,9 @@ class ThreadDispatch(ThreadHandlers):
         # When a sleeper is to wake is durable before anything is waited for: whoever takes the thread over goes by it.
         await self._sync()
         self._show("running")
+        # Not only with the first result: a sleeper's time and the end of a subscription wait for no slow tool beside.
+        await self._sync()
+        self._follow_up()
         await workflow.wait_condition(lambda: self._has_ready() or not self._calls.running or self._calls.has_done())
         await self._collect()
 

@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
 TASK = 3
 """Events of a workflow task. Each input counts with a task of its own, which it shares with others in a storm."""
 
-SIGNAL, UPDATE, ACTIVITY = 1, 2, 3
+SIGNAL, UPDATE, TIMER, ACTIVITY = 1, 2, 2, 3
 CHILD = 3 + 2 * TASK
 """Events of a child workflow: it was to start, it has started, it has ended; the last two wake the run."""
 

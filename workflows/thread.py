@@ -43,7 +43,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.dispatch import ThreadDispatch
     from workflows.failure import sentence
     from workflows.handlers import refusal
-    from workflows.run_length import ACTIVITY, TASK
+    from workflows.run_length import ACTIVITY, TASK, TIMER
     from workflows.stored import stored
 
 BATCH_INPUTS = 500
@@ -355,6 +355,7 @@ class ThreadWorkflow(ThreadDispatch):
             return True
         if self._is_idle():
             return False
+        self._length.add(TIMER + TASK)
         self._idle = self._idle_timer()
         return True
 

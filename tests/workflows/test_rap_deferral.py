@@ -242,6 +242,55 @@ async def test_deferral_and_hibernation(
         assert len(server.invocations) == 2
 
 
+async def test_a_thread_that_holds_something_goes_from_run_to_run(
+    temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
+) -> None:
+    """It looks every now and then whether it may sleep; after years of that its run can still take a result."""
+    limits = Limits(idle=timedelta(seconds=0.1), history_events=30)
+    async with RapStack(temporal, store, server, limits=limits) as stack:
+        subscription = await stack.subscribed(thread, server)
+        await stack.asked(thread, Call("ask"))
+        call = await server.invoked(2)
+        await send(server, subscription, "rain")
+        await stack.deferred(thread, 1)
+        runs = await stack.runs(thread)
+        await eventually(lambda: _has_runs(stack, thread, runs + 2), timeout=20)
+        await server.result(call, "done")
+        await stack.heard(thread, "heard rain")
+        assert (await told(stack, thread))[-2:] == ["done", "rain"]
+
+
+async def test_what_waits_is_bounded(
+    temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
+) -> None:
+    """More than a run can hand on is refused with a reason, so that the result that ends the wait is always taken.
+
+    The control is that all before the bound are told, in their order.
+    """
+    async with RapStack(temporal, store, server, limits=Limits(history_events=50)) as stack:
+        subscription = await stack.subscribed(thread, server)
+        call = await stack.called(thread, server, Call("ask"))
+        texts = [f"rain {number} {'x' * 30_000}" for number in range(25)]
+        await send(server, subscription, *texts)
+        status = await stack.deferred(thread, 17)
+        await eventually(lambda: _has_problems(stack, thread))
+        assert "events wait in this thread" in (await stack.status(thread)).problems[-1]
+        assert await stack.runs(thread) > 1
+        await server.result(call, "done")
+        await stack.heard(thread, "rain 16")
+        assert await stack.events(thread) == texts[: status.deferred]
+        await send(server, subscription, "sun")
+        await stack.heard(thread, "heard sun")
+
+
+async def _has_runs(stack: RapStack, thread: str, count: int) -> bool:
+    return await stack.runs(thread) >= count
+
+
+async def _has_problems(stack: RapStack, thread: str) -> bool:
+    return len((await stack.status(thread)).problems) == 8
+
+
 async def _fired_timers(stack: RapStack, thread: str, count: int) -> bool:
     history = await stack.handle(thread).fetch_history()
     return sum(event.HasField("timer_fired_event_attributes") for event in history.events) >= count

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from temporalio.client import Client
 
+from perdure.agent import Agent
 from perdure.inputs import Interrupt, ToolResult
 from perdure.rap.toolset import RapToolset
 from perdure.testing import Call
@@ -177,6 +178,40 @@ async def test_a_call_that_has_expired_is_told_too(
         assert [request.json["tool_call_id"] for request in server.received(CANCEL)] == [call.id]
         assert (await server.result(call, "late")).status == 200
         assert [result.outcome for result in await stack.results(thread)] == ["expired"]
+
+
+async def test_the_end_of_a_subscription_waits_for_no_slow_tool(
+    temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
+) -> None:
+    """A subscription that is cancelled beside a call that takes long is over at once: its server is told meanwhile."""
+    slow, opens = Agent("x", model="test"), asyncio.Event()
+
+    @slow.tool
+    async def cook() -> str:
+        """Take long."""
+        await opens.wait()
+        return "cooked"
+
+    async with RapStack(temporal, store, server, tools=slow.tools.values()) as stack:
+        subscription = await stack.subscribed(thread, server)
+        await stack.asked(thread, Call("cook"), Call("cancel_subscription", {"tool_call_id": subscription.id}))
+        await eventually(lambda: server.received(CANCEL))
+        assert (await server.event(subscription, "late", associative=True)).status == 410
+        opens.set()
+        await stack.heard(thread, "heard cooked | ")
+
+
+async def test_an_event_of_a_subscription_that_never_was(stack: RapStack, server: FakeRapServer, thread: str) -> None:
+    """It came before the confirmation, and the call was given up instead: it is dropped and counted."""
+    call = await stack.called(thread, server, Call("subscribe"))
+    assert (await server.event(call, "rain", associative=True)).status == 200
+    await stack.deferred(thread, 1)
+    await stack.client.send(thread, "never mind", id="m")
+    await stack.heard(thread, "never mind")
+    await stack.dropped(thread, 1)
+    assert await stack.events(thread) == []
+    assert (await server.result(call, "subscribed", subscription=True)).status == 200
+    assert (await server.event(call, "more", associative=True)).status == 410
 
 
 async def _settled(stack: RapStack, thread: str) -> bool:
