@@ -107,7 +107,6 @@ class NaiveStore:
                 head_id=head.id if head else None,
                 closed_at=CLOSED_AT if self.closed else None,
             ),
-            sync_id=self.sync_id,
             message=head.with_(parts=()) if head else None,
             parts=len(head.parts) if head else 0,
             step=self.open_calls[0].step if self.open_calls else max(steps, default=-1) + 1,

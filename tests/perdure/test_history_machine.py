@@ -96,6 +96,7 @@ class HistoryMachine(RuleBasedStateMachine):
         self.chunk_index = -1
         self.resumed = False
         self.clock = 1e9
+        self.sent: list[Event] = []
         self.tracked = 0
         self.after_close = 0
         self.subscription_is_tracked()
@@ -122,7 +123,10 @@ class HistoryMachine(RuleBasedStateMachine):
         calls = [*self.thread.subscriptions] * 4 + ["s1", *self.thread.all_calls[-1:], "unknown"]
         call_id = data.draw(st.sampled_from(calls))
         for kind in data.draw(st.lists(event_kinds, min_size=count, max_size=count)):
-            self.put([self.event(kind, call_id, data.draw(st.integers(0, 4)), words)])
+            self.sent.append(self.event(kind, call_id, data.draw(st.integers(0, 4)), words))
+            self.put([self.sent[-1]])
+        if data.draw(st.booleans()):
+            self.put([data.draw(st.sampled_from(self.sent[-9:])).with_(at=self.clock)])
         self.clock += data.draw(st.sampled_from([0, 1, 61]))
         self.put(behind)
         self.accept(lost)
@@ -664,7 +668,7 @@ def _check_groups(message: Message, *, is_open: bool) -> None:
 
 def _known(tail: Tail) -> dict[str, Any]:
     return {
-        "thread": (tail.thread.version, tail.thread.turn, tail.thread.head_id, tail.sync_id),
+        "thread": (tail.thread.version, tail.thread.turn, tail.thread.head_id),
         "message": (tail.message and tail.message.id, tail.parts),
         "step": tail.step if tail.message and tail.message.status.state == "running" else None,
         "calls": [(one.call_id, one.step, one.index, one.position, one.result, one.due) for one in tail.calls],

@@ -496,3 +496,13 @@ def test_servers_are_told_of_their_calls_that_were_interrupted(thread: Thread, c
     thread.sync()
     assert thread.history.take_cancelled() == (waits,)
     assert thread.history.take_cancelled() == ()
+
+
+@pytest.mark.parametrize(("tool", "told"), [("watch", True), ("t", False)])
+def test_a_server_is_told_of_a_call_that_has_expired(thread: Thread, tool: str, told: bool) -> None:
+    """It may be at work still; a call that it has answered itself, with whatever outcome, is its own affair."""
+    name, answered = thread.act(tool, "watch")
+    thread.take(ToolResult(call_id=answered, content="no", outcome="error"))
+    thread.take(ToolResult(call_id=name, content="It took too long.", outcome="expired"))
+    assert results(thread.last) == [("expired", "It took too long."), ("error", "no")]
+    assert thread.history.take_cancelled() == ((name,) if told else ())
