@@ -1,17 +1,19 @@
 """The agents that the benchmarks' workers serve. Their models answer by script, so what is measured is the runtime.
 
-`endless`, `crash`, `idle` and `callbacks` do what the words of the user say. The tools of `crash` note each run in the
-folder that `RUNS` names, so that a second run after a crash shows up.
+`endless`, `crash`, `idle`, `callbacks` and `children` do what the words of the user say. The tools of `crash` note each
+run in the folder that `RUNS` names, so that a second run after a crash shows up.
 """
 
 import asyncio
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.memory import bytes_in_use
-from perdure.agent import Agent
+from perdure.agent import Agent, Limits
+from perdure.builtins import Threads
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel
 
 RUNS: Final = "BENCHMARK_RUNS"
@@ -26,17 +28,21 @@ WEIGH: Final = "weigh"
 PHASE_S: Final = 2.0
 """How long a slow answer of `crash` streams and its slow tool runs."""
 
+CHILDREN: Final = 1000
+"""How many children `children` may spawn in one step."""
+
 _CHUNKS: Final = 40
+_CHILD: Final = re.compile(r'call close_thread with thread_id "([^"]+)"')
 
 
-def _agent(name: str, script: Callable[[Asked], Reply | str]) -> Agent:
+def _agent(name: str, script: Callable[[Asked], Reply | str], **options: Any) -> Agent:
     def answer(asked: Asked) -> Reply | str:
         # The model keeps what it was asked, for tests to look at; here that would grow and be measured.
         model.requests.clear()
         return script(asked)
 
     model = ScriptedModel(answer)
-    return Agent(name, model=model)
+    return Agent(name, model=model, **options)
 
 
 def _two_calls(asked: Asked) -> Reply | str:
@@ -71,6 +77,16 @@ def _callbacks(asked: Asked) -> Reply | str:
     return ANSWER if asked.results else Reply(*[Call("ask")] * int(asked.user_text))
 
 
+def _children(asked: Asked) -> Reply | str:
+    """The root spawns as many children as it is told; each of them reports at once and ends with it."""
+    if asked.results:
+        child = _CHILD.search(asked.results[-1])
+        return Reply(Call("close_thread", {"thread_id": child[1], "report_to_parent": ANSWER})) if child else ANSWER
+    thread_id, children = asked.user_text.split()
+    arguments = {"instructions": QUESTION, "child_of": [thread_id]}
+    return Reply(*[Call("spawn_thread", arguments)] * int(children))
+
+
 def _idle(asked: Asked) -> str:
     return str(bytes_in_use()) if asked.user_text == WEIGH else ANSWER
 
@@ -81,6 +97,7 @@ endless: Final = _agent("endless", _endless)
 crash: Final = _agent("crash", _crash)
 idle: Final = _agent("idle", _idle)
 callbacks: Final = _agent("callbacks", _callbacks)
+children: Final = _agent("children", _children, toolsets=[Threads()], limits=Limits(parallel_calls=CHILDREN))
 
 
 @tools.tool
