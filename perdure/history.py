@@ -21,7 +21,6 @@ from typing import Any, Self
 from perdure.batch import AppendMessage, AppendParts, Operation, Refused, SyncBatch, SyncReport
 from perdure.codec import Text, digest, dumps
 from perdure.contract import CompleteResult
-from perdure.draft import Draft
 from perdure.errors import UnflushedTurn
 from perdure.history_state import (
     HistoryState,
@@ -35,6 +34,7 @@ from perdure.history_state import (
 )
 from perdure.inbox import is_ready
 from perdure.inputs import AnyInput, Disposition, Event, UserMessage
+from perdure.intake import Intake
 from perdure.messages import Message
 from perdure.pending_view import with_pending
 from perdure.policy import REMEMBERED_INPUTS
@@ -43,7 +43,7 @@ from perdure.turn import stamped
 from perdure.turn_buffer import Chunk
 
 Decision = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A method of `Draft` and its arguments."""
+"""A method of `Intake` and its arguments."""
 
 
 class HistoryManager:
@@ -55,7 +55,7 @@ class HistoryManager:
             raise AssertionError("bug: a state was carried over before its inputs were synced")
         self._base = state
         self._journal: list[Decision] = []
-        self._draft = Draft(state)
+        self._draft = Intake(state)
         self._sent = (state, 0)
         self._resumed = False
 
@@ -68,9 +68,9 @@ class HistoryManager:
         """
         manager = cls(restored(tail, limits or SubscriptionLimits()))
         if manager.state.closed:
-            manager._decide(Draft.end)
+            manager._decide(Intake.end)
         elif manager.open_turn and manager.open_turn.calls:
-            manager._decide(Draft.commit_group_when_settled)
+            manager._decide(Intake.commit_group_when_settled)
         return manager
 
     @property
@@ -98,7 +98,7 @@ class HistoryManager:
         """
         if not is_ready(content, self.phase):
             raise AssertionError(f"bug: {content.kind} was taken while the thread is {self.phase}")
-        disposition: Disposition = self._decide(Draft.handle, content)
+        disposition: Disposition = self._decide(Intake.handle, content)
         return disposition
 
     def disposition(self, input_id: str) -> Disposition | None:
@@ -126,40 +126,40 @@ class HistoryManager:
 
     def begin_step(self) -> tuple[int, int]:
         """The next model call starts; returns its (turn, step). Only at a boundary."""
-        self._decide(Draft.begin_step)
+        self._decide(Intake.begin_step)
         assert self.open_turn is not None
         return self.open_turn.turn, self.open_turn.step
 
     def handle_completion(self, chunk: Chunk) -> None:
         """Take a streamed chunk into the turn buffer; consecutive text is joined. Nothing of it is history yet."""
-        self._decide(Draft.add_chunk, chunk)
+        self._decide(Intake.add_chunk, chunk)
 
     def handle_step(self, outline: CompleteResult) -> None:
         """Take the outline of a step whose content waits in the store's turn buffer."""
-        self._decide(Draft.take_outline, outline)
+        self._decide(Intake.take_outline, outline)
 
     def flush_turn(self) -> None:
         """Commit the turn buffer. Without calls in it the turn is complete; with calls it waits for their results."""
-        self._decide(Draft.flush, False)
+        self._decide(Intake.flush, False)
 
     def flush_turn_trimming_reasoning(self) -> None:
         """Commit the turn buffer without trailing reasoning: no committed step ends on a thought (rule V7)."""
-        self._decide(Draft.flush, True)
+        self._decide(Intake.flush, True)
 
     def discard_turn(self) -> None:
         """Drop the turn buffer, so that the step can be tried again from clean committed history."""
-        self._decide(Draft.discard)
+        self._decide(Intake.discard)
 
     def fail_turn(self, detail: Text) -> None:
         """The step failed for good: drop its buffer and settle the turn with the error. The thread goes on."""
-        self._decide(Draft.fail, detail)
+        self._decide(Intake.fail, detail)
 
     def mark_dispatched(self, call_id: str, due: float | None = None) -> None:
         """Remember that a call is on its way, so that this run does not dispatch it again.
 
         With `due` (seconds since 1970) it ends by itself then, whoever owns the thread.
         """
-        self._decide(Draft.mark_dispatched, call_id, due)
+        self._decide(Intake.mark_dispatched, call_id, due)
 
     def current_turn_view(self, committed: tuple[Message, ...]) -> tuple[Message, ...]:
         """The committed path, then what is pending, then the buffer of the step that streams.
@@ -190,7 +190,7 @@ class HistoryManager:
                 return None
             raise UnflushedTurn("bug: sync with an unflushed turn; call flush_turn or discard_turn first")
         self._resumed = False
-        self._decide(Draft.open_due_turn)
+        self._decide(Intake.open_due_turn)
         if not self.state.pending:
             self._base, self._journal = self.state, []
             return None
@@ -231,7 +231,7 @@ class HistoryManager:
 
     def _decide_again(self, base: HistoryState, journal: list[Decision]) -> None:
         """From a durable state, decide what the store has not seen."""
-        self._base, self._journal, self._draft = base, [], Draft(base)
+        self._base, self._journal, self._draft = base, [], Intake(base)
         for method, arguments in journal:
             self._decide(method, *arguments)
 
@@ -265,30 +265,30 @@ class HistoryManager:
 
     def close_thread(self) -> None:
         """The thread takes nothing more, as soon as the open calls are settled. Safe to repeat."""
-        self._decide(Draft.close_thread)
+        self._decide(Intake.close_thread)
 
     def track_subscription(self, call_id: str, tool: str) -> None:
         """A settled call goes on sending events. Safe to repeat."""
-        self._decide(Draft.track_subscription, Subscription(call_id=call_id, tool=tool))
+        self._decide(Intake.track_subscription, Subscription(call_id=call_id, tool=tool))
 
     def resume_subscription(self, call_id: str) -> None:
         """A subscription that was paused may send events again. Safe to repeat."""
-        self._decide(Draft.resume_subscription, call_id)
+        self._decide(Intake.resume_subscription, call_id)
 
     def cancel_subscription(self, call_id: str) -> None:
         """Nobody wants a subscription's events any more: later ones are dropped. Safe to repeat."""
-        self._decide(Draft.cancel_subscription, call_id)
+        self._decide(Intake.cancel_subscription, call_id)
 
     def remove_subscription(self, call_id: str) -> None:
         """A subscription has ended by itself; its later events are dropped. Safe to repeat."""
-        self._decide(Draft.remove_subscription, call_id)
+        self._decide(Intake.remove_subscription, call_id)
 
     def apply_compaction(self, summary: Summary) -> None:
         """A summary landed on a point of the tree. Nothing here is counted from the start, so nothing shifts.
 
         Only the newest summary's point is kept; the store stops at it when it loads the path.
         """
-        self._decide(Draft.apply_compaction, SpawnPoint(message_id=summary.message_id, parts=summary.parts))
+        self._decide(Intake.apply_compaction, SpawnPoint(message_id=summary.message_id, parts=summary.parts))
 
 
 def _content(operation: Operation) -> object:

@@ -1,0 +1,211 @@
+"""The intake: what becomes of everything that reaches a thread. Pure, synchronous and deterministic."""
+
+from typing import Any, Literal
+
+from perdure import ids, subscriptions
+from perdure.batch import AppendMessage, StageResult
+from perdure.builtins import SPAWN_THREAD
+from perdure.draft import Draft
+from perdure.history_state import HistoryState, LiveCall, Phase, Spawn, phase_of
+from perdure.inputs import AnyInput, Control, Disposition, Event, Interrupt, ToolResult, UserMessage
+from perdure.messages import EventPart, Message, Part, Role, TextPart
+from perdure.ports import Subscription
+from perdure.turn import result_part
+
+
+class Intake(Draft):
+    """A draft that takes inputs."""
+
+    def __init__(self, state: HistoryState) -> None:
+        super().__init__(state)
+        self._unconfirmed: Phase | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """Where the thread stands, for the inbox.
+
+        A message that closes a turn may turn out to be known to the store, and then the turn goes on. So until the
+        sync the phase stays what it was, and what has to wait for the end of the turn waits for the sync.
+        """
+        return self._unconfirmed or phase_of(self.state.open)
+
+    def handle(self, content: AnyInput) -> Disposition:
+        """Take an input that is ready in this phase."""
+        if self.state.closed:
+            return self._refused_closed(content)
+        match content:
+            case UserMessage():
+                return self._disposed(content.id, self._user_message(content))
+            case Event():
+                return self._disposed(content.id, self._event(content))
+            case ToolResult():
+                return self._tool_result(content)
+            case Interrupt():
+                return self._interrupt(content)
+            case Control():
+                return self._control(content)
+
+    def _user_message(self, message: UserMessage) -> Disposition:
+        if known := self._known(message.id, message.digest):
+            return known
+        if self.state.closing:
+            # It stops nothing: the store is not asked whether it knows words that are turned away.
+            return "rejected"
+        disposition: Disposition = "started"
+        if turn := self.state.open:
+            is_asleep = phase_of(turn) == "sleeping"
+            if message.mode == "reject" and not is_asleep:
+                return "rejected"
+            # Words join only between steps, and wake whoever sleeps: elsewhere the inbox holds them back.
+            joins = is_asleep or message.mode == "steer"
+            disposition = "steered" if joins else "interrupted"
+            self._leave_turn("steered" if joins else "cancelled")
+        part = TextPart(text="" if message.blob else message.text, blob=message.blob)
+        self._accept(message.id, message.digest, "user", (part,), message.metadata)
+        return disposition
+
+    def _event(self, event: Event) -> Disposition:
+        if known := self._known(event.id, event.digest):
+            return known
+        if event.source != "subscription":
+            return self._inline(event, None, None)
+        subscription = next((one for one in self.state.subscriptions if one.call_id == event.call_id), None)
+        if subscription is None:
+            return self._dropped()
+        if event.final:
+            # Also if the event itself is not taken: there will be no other one to end the subscription.
+            self.remove_subscription(event.call_id)
+        if subscription.paused is not None:
+            return self._dropped()
+        counted = subscriptions.counted(subscription, event.at, self.state.limits)
+        note = None
+        if not event.final:
+            self._put_subscription(counted)
+            note = subscriptions.pause_note(counted)
+        if event.associative:
+            return self._inline(event, subscription, note)
+        told = event if note is None or event.blob else event.with_(content=f"{event.content}\n\n{note}")
+        # The store keeps no id of it. Its child's id follows from it, so one that comes again makes no second child.
+        self._change(
+            processed={**self.state.processed, event.id: event.digest},
+            spawns=(*self.state.spawns, Spawn(event=told, origin=subscription, point=self.spawn_point())),
+        )
+        return "spawned"
+
+    def _inline(self, event: Event, subscription: Subscription | None, note: str | None) -> Disposition:
+        """The event joins the conversation; it wakes a sleeper, and comes before the next step of a turn."""
+        disposition: Disposition = "started"
+        if self.state.open:
+            self._leave_turn("steered")
+            disposition = "steered"
+        part = EventPart(
+            event_id=event.id,
+            origin_call_id=event.call_id,
+            content="" if event.blob else event.content,
+            blob=event.blob,
+            origin_tool=subscription.tool if subscription else SPAWN_THREAD,
+            origin_arguments=subscription.arguments if subscription else None,
+        )
+        parts = (part,) if note is None else (part, TextPart(text=note))
+        self._accept(event.id, event.digest, "event", parts, None)
+        return disposition
+
+    def _tool_result(self, result: ToolResult) -> Disposition:
+        """Deduplicate against the tail, so that results need no durable id: only trailing calls can be answered."""
+        call = self._live_call(result.call_id)
+        if call is None:
+            return self._dropped()
+        if call.settled:
+            return "duplicate"
+        if result.subscription and result.outcome == "ok":
+            result = self._subscribed(call, result)
+        if result.outcome == "expired" and call.outline.kind == "rap":
+            # Its server may be at work on it still, and nobody waits for that any more.
+            self._change(cancelled=(*self.state.cancelled, call.call_id))
+        if not result.staged:
+            self._append(StageResult(result=result_part(result, self._open_turn().step)))
+        self._replace_call(call.with_(settled=True))
+        self.commit_group_when_settled()
+        return "settled"
+
+    def _interrupt(self, interrupt: Interrupt) -> Disposition:
+        # Words and a stop may come in one batch: then the turn that the words open is the one to stop.
+        self.open_due_turn()
+        if self.state.open is None:
+            return "dropped"
+        self._close_turn("cancelled", interrupt.reason)
+        return "interrupted"
+
+    def _control(self, control: Control) -> Disposition:
+        match control.action:
+            case "close":
+                self.open_due_turn()
+                if self.state.open:
+                    self._close_turn("cancelled", "The thread was closed.")
+                self.close_thread()
+            case "cancel_subscription":
+                self.cancel_subscription(control.call_id)
+            case "resume_subscription":
+                self.resume_subscription(control.call_id)
+        return "settled"
+
+    def _subscribed(self, call: LiveCall, result: ToolResult) -> ToolResult:
+        """The call's tool goes on sending events, if there is room for one more subscription."""
+        limit = self.state.limits.active
+        if len(self.state.subscriptions) >= limit:
+            self._change(cancelled=(*self.state.cancelled, call.call_id))
+            return ToolResult(call_id=call.call_id, outcome="error", content=subscriptions.too_many(limit))
+        self._put_subscription(subscriptions.subscription(call))
+        # Of a result in a blob this is what the model reads, and the size is the blob's.
+        size = result.size_bytes if result.blob else 0
+        return result.with_(content=subscriptions.with_id(result.content, call.call_id), size_bytes=size)
+
+    def _refused_closed(self, content: AnyInput) -> Disposition:
+        match content:
+            case UserMessage():
+                return self._disposed(content.id, self._known(content.id, content.digest) or "rejected")
+            case Event():
+                return self._disposed(content.id, self._known(content.id, content.digest) or self._dropped())
+            case ToolResult():
+                return self._dropped()
+            case Interrupt() | Control():
+                return "dropped"
+
+    def _dropped(self) -> Disposition:
+        self._change(dropped=self.state.dropped + 1)
+        return "dropped"
+
+    def _known(self, input_id: str, content_digest: str) -> Disposition | None:
+        known = self.state.processed.get(input_id)
+        if known is None:
+            return None
+        return "duplicate" if known == content_digest else "conflict"
+
+    def _accept(
+        self, input_id: str, content_digest: str, role: Role, parts: tuple[Part, ...], metadata: dict[str, Any] | None
+    ) -> None:
+        message = Message(
+            id=ids.input_message_id(self.state.thread_id, input_id),
+            thread_id=self.state.thread_id,
+            role=role,
+            parts=parts,
+            input_id=input_id,
+            metadata=metadata,
+        )
+        self._append(AppendMessage(message=message, digest=content_digest))
+        self._change(
+            processed={**self.state.processed, input_id: content_digest},
+            head_id=message.id,
+            last=message.status,
+            answer_due=True,
+        )
+
+    def _disposed(self, input_id: str, disposition: Disposition) -> Disposition:
+        # A repetition in the same batch does not hide what became of the first.
+        self._change(dispositions={input_id: disposition, **self.state.dispositions})
+        return disposition
+
+    def _leave_turn(self, reason: Literal["cancelled", "steered"]) -> None:
+        """An input closes the turn, unless the store says that it knows the input."""
+        self._unconfirmed = self._unconfirmed or phase_of(self.state.open)
+        self._close_turn(reason, None)
