@@ -1,147 +1,15 @@
 """The paths that a thread can take through its workflow, each walked once on real servers to be recorded."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 
 from temporalio.client import WorkflowExecutionStatus
-from typing_extensions import override
 
 from perdure import ids
-from perdure.agent import Agent, Limits
-from perdure.batch import SyncBatch, SyncReport
-from perdure.errors import StoreUnavailable
 from perdure.history import HistoryManager
-from perdure.inputs import Mode, UserMessage
-from perdure.messages import TextPart
-from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel, Think
-from stores.database import Database
+from perdure.inputs import UserMessage
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
-from tests.stack import Stack
-
-STORY = " ".join(f"word{number}" for number in range(30))
-
-
-class FickleStore(PostgresStore):
-    """A store that can be told to be away for a number of syncs, and to take its time for each."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.away_for = 0
-        self.takes_s = 0.0
-
-    @override
-    async def append_messages(self, batch: SyncBatch) -> SyncReport:
-        if self.away_for > 0:
-            self.away_for -= 1
-            raise StoreUnavailable("The database is away.")
-        await asyncio.sleep(self.takes_s)
-        return await super().append_messages(batch)
-
-
-class Walk:
-    """One path: a thread of that name, and what may be done to it."""
-
-    def __init__(self, name: str, stack: Stack, store: FickleStore) -> None:
-        self.name = name
-        self.stack = stack
-        self.store = store
-
-    async def ask(self, words: str) -> None:
-        """Send words and wait until their turn has settled, complete or not."""
-        await self.settled(await self.send(words))
-
-    async def send(self, words: str, mode: Mode = "interrupt") -> str:
-        """Send words by the update; their id is the words."""
-        accepted = await self.stack.client.send(self.name, words, id=words, mode=mode)
-        return accepted.message_id
-
-    async def settled(self, message_id: str) -> None:
-        """Wait for the answer."""
-        await self.stack.client.wait_settled(self.name, message_id)
-
-    async def streams(self) -> None:
-        """Wait until words of an answer have streamed."""
-
-        async def has_words() -> bool:
-            live = (await self.store.snapshot(self.name)).live
-            return live is not None and any(isinstance(part, TextPart) for part in live.parts)
-
-        await eventually(has_words)
-
-    async def calls(self, state: str) -> None:
-        """Wait until a call is in this state."""
-
-        async def is_there() -> bool:
-            return any(call.state == state for call in await self.stack.client.open_calls(self.name))
-
-        await eventually(is_there)
-
-    async def ended(self, status: WorkflowExecutionStatus) -> None:
-        """Wait until the present run has this status."""
-
-        async def has_status() -> bool:
-            return (await self.stack.handle(self.name).describe()).status == status
-
-        await eventually(has_status)
-
-
-def script(asked: Asked) -> Reply:
-    """What the model answers follows from the last words of the user."""
-    match asked.user_text.split()[0]:
-        case "think":
-            return Reply(Think("let me see", "signed"), "thought")
-        case "story":
-            return Reply(STORY, chunk_chars=6, delay_s=0.05)
-        case "look" if not asked.results:
-            cities = Call("look", {"city": "Paris"}), Call("look", {"city": "Rome"})
-            return Reply("looking", *cities, Call("no_such_tool"))
-        case "hang" if not asked.results:
-            return Reply(Call("look", {"city": "Oslo"}), Call("hang"))
-        case "confirm" if not asked.results:
-            return Reply(Call("confirm", {"question": "Really?"}))
-        case "loop":
-            return Reply(Call("look", {"city": "Bonn"}))
-        case "retry":
-            return Reply("at last", failures=[Failure(503), Failure(None, after_chunks=1)], chunk_chars=4)
-        case "fail":
-            return Reply("never", failures=[Failure(401)] * 9)
-        case _:
-            return Reply(f"you said {asked.user_text}")
-
-
-def agents() -> list[Agent]:
-    """One agent for most paths, and those that need limits of their own, named after their path."""
-    return [
-        _agent("plain", Limits()),
-        _agent("limit", Limits(steps=2)),
-        _agent("continue_as_new", Limits(history_events=30)),
-        _agent("store_slow", Limits(history_events=30)),
-        _agent("hibernation", Limits(idle=timedelta(seconds=1))),
-    ]
-
-
-def _agent(name: str, limits: Limits) -> Agent:
-    agent = Agent(name, model=ScriptedModel(script), limits=limits)
-
-    @agent.tool(retry_safe=True)
-    async def look(city: str) -> str:
-        """Look out of the window."""
-        return f"{city} is sunny"
-
-    @agent.tool
-    async def hang() -> str:
-        """Never return."""
-        await asyncio.Event().wait()
-        return "never"
-
-    @agent.tool(kind="client")
-    async def confirm(question: str) -> str:
-        """Ask the user."""
-        return question
-
-    return agent
+from tests.histories.walk import Walk
 
 
 async def plain(walk: Walk) -> None:
@@ -323,6 +191,65 @@ async def refused_start(walk: Walk) -> None:
     await walk.ended(WorkflowExecutionStatus.FAILED)
 
 
+async def sleep(walk: Walk) -> None:
+    """A sleep ends by itself, one until a time that is past does so at once; words wake a sleeper, a stop ends it."""
+    await walk.ask("sleep 0.5")
+    await walk.ask("yesterday")
+    await walk.send("sleep 3600")
+    await walk.calls("waiting")
+    await walk.ask("hi")
+    await walk.send("wait")
+    await walk.calls("waiting")
+    await walk.stack.client.stop(walk.name)
+
+
+async def sleep_on(walk: Walk) -> None:
+    """A sleeper goes from one run to the next and wakes there."""
+    await walk.ask("sleep 3")
+
+
+async def children(walk: Walk) -> None:
+    """Two children report and close; the wrong stack spawns none, and a message to a closed child is an error."""
+    await walk.send(f"spawn {walk.name} first second")
+    await eventually(lambda: _has_reports(walk, 4))
+    await walk.ask("spawn somebody third")
+    await walk.ask(f"tell {ids.child_thread_id(walk.name, ids.call_id(walk.name, 1, 0, 0))}")
+
+
+async def stop_children(walk: Walk) -> None:
+    """A stop of the thread, which idles, stops its child."""
+    await walk.ask(f"spawn {walk.name} toil")
+    (child,) = await walk.store.get_children(walk.name)
+    await eventually(lambda: _says(walk, child.thread_id))
+    await walk.stack.client.stop(walk.name)
+    await walk.stack.client.wait_settled(child.thread_id)
+
+
+async def closed(walk: Walk) -> None:
+    """A child thread closes itself, and then turns words away."""
+    await walk.stack.client.start("children", agent="children")
+    handle = await walk.stack.temporal.start_workflow(
+        "ThreadWorkflow",
+        {"agent": "children", "kind": "child", "parent_thread_id": "children", "root_thread_id": "children"},
+        id=ids.workflow_id(walk.name),
+        task_queue=walk.stack.settings.task_queue,
+    )
+    await handle.signal("user_message", {"id": "m1", "text": f"close {walk.name}"})
+    await walk.ended(WorkflowExecutionStatus.COMPLETED)
+    await walk.stack.client.post(walk.name, "hi")
+    await walk.ended(WorkflowExecutionStatus.COMPLETED)
+
+
+async def _has_reports(walk: Walk, count: int) -> bool:
+    status = await walk.stack.client.status(walk.name)
+    return status.state == "idle" and (await walk.store.get_message_counts(walk.name)).event == count
+
+
+async def _says(walk: Walk, thread_id: str) -> bool:
+    live = (await walk.store.snapshot(thread_id)).live
+    return live is not None and bool(live.parts)
+
+
 Path = Callable[[Walk], Awaitable[None]]
 PATHS: tuple[Path, ...] = (
     plain,
@@ -344,4 +271,9 @@ PATHS: tuple[Path, ...] = (
     taken_over,
     cancelled,
     refused_start,
+    sleep,
+    sleep_on,
+    children,
+    stop_children,
+    closed,
 )

@@ -18,7 +18,9 @@ from perdure.dev.temporal_server import TemporalServer
 from stores.embedded import EmbeddedPostgres
 from stores.migrate import migrate
 from tests.eventually import eventually
-from tests.histories.paths import PATHS, FickleStore, Walk, agents
+from tests.histories.agents import agents
+from tests.histories.paths import PATHS
+from tests.histories.walk import FickleStore, Walk
 from tests.stack import Stack
 
 FOLDER = Path(__file__).parent
