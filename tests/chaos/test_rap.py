@@ -12,14 +12,12 @@ from temporalio.client import Client
 from perdure.connection import connect_temporal
 from perdure.dev.temporal_server import TemporalServer
 from perdure.messages import EventPart, Message, ToolResultPart
-from perdure.watch import answer_text
 from stores.postgres import PostgresStore
 from tests.chaos.faults import faults
 from tests.chaos.rap_fleet import RapFleet, Wire
 from tests.eventually import eventually
 from tests.fakes.rap_server import Answer, FakeRapServer, FakeTool, Invocation
 from tests.recorded import chain
-from tests.workflows.rap_stack import RapStack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -201,43 +199,6 @@ async def test_a_gateway_that_dies_before_its_answer(
             ("ok", "done"),
         ]
         assert await _failed_tasks(temporal, thread) == []
-
-
-async def test_fifty_events_within_a_second(
-    temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
-) -> None:
-    """Each is told once, those that join the conversation in their order, and the thread answers after it."""
-    async with RapStack(temporal, store, server) as stack:
-        subscription = await stack.subscribed(thread, server)
-
-        async def in_order() -> None:
-            for number in range(25):
-                assert (await server.event(subscription, f"rain {number}", associative=True)).status == 200
-
-        async def at_once() -> None:
-            posted = await asyncio.gather(*(server.event(subscription, f"snow {n}") for n in range(25)))
-            assert {answer.status for answer in posted} == {200}
-
-        await asyncio.gather(in_order(), at_once())
-        await stack.heard(thread, "rain 24", timeout=60)
-
-        async def has_answered(child: str) -> bool:
-            return (await stack.client.history(child))[-1].status.state == "complete"
-
-        async def all_have_answered() -> bool:
-            children = await store.get_children(thread)
-            return len(children) == 25 and all([await has_answered(child.thread_id) for child in children])
-
-        await eventually(all_have_answered, timeout=60, interval=0.2)
-        assert await stack.events(thread) == [f"rain {number}" for number in range(25)]
-        # A child knows what its parent had heard when it was spawned; the last event is its own.
-        own = [(await stack.events(child.thread_id))[-1] for child in await store.get_children(thread)]
-        assert sorted(own) == sorted(f"snow {number}" for number in range(25))
-        status = await stack.status(thread)
-        assert (status.dropped, status.deferred, status.subscriptions[0].received) == (0, 0, 50)
-        message = await stack.client.wait_settled(thread, (await stack.client.send(thread, "still there?")).message_id)
-        assert "still there?" in answer_text(message)
-        assert faults(await stack.client.history(thread)) == []
 
 
 async def _posted_twice(
