@@ -90,11 +90,11 @@ async def test_events_while_the_thread_falls_asleep(
     async with RapStack(temporal, store, server, limits=Limits(idle=timedelta(seconds=0.05))) as stack:
         subscription = await stack.subscribed(thread, server)
         pauses = random.Random(7)
-        for number in range(60):
+        for number in range(40):
             await inline(server, subscription, number)
             # Not to wait for anything: it is what the storm is made of.
-            await asyncio.sleep(pauses.uniform(0.0, 0.15))
-        await all_told(stack, thread, 60, 0)
+            await asyncio.sleep(pauses.uniform(0.1, 0.4))
+        await all_told(stack, thread, 40, 0)
         await eventually(lambda: _has_slept(stack, thread, 5))
 
 
