@@ -32,7 +32,7 @@ HELP: Final = (
     "/steer TEXT  join before the next model call     /stop    stop the turn and wait for it\n"
     "/quit        leave; the thread goes on           //TEXT   say something that begins with /\n"
     "/result TEXT answer a call that waits for you; several: /result CALL_ID TEXT\n"
-    "A question of a tool is answered by its number; Enter or Escape alone takes the default.\n"
+    "A question of a tool is answered by a number or its words; Enter or Escape alone takes the default.\n"
     "Ctrl-C interrupts the turn; a second time, or when nothing runs, it leaves."
 )
 _MODES: Final[dict[str, Mode]] = {"/queue": "queue", "/steer": "steer"}

@@ -1,11 +1,14 @@
 """Questions of tools in a terminal."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perdure.cli.questions import Questions, choice_lines, selected
 from perdure.messages import ToolResultPart
 from perdure.ports import Choice
 from tests.perdure.cli.reader import ANSWER, CALL, QUESTION, Reader, open_call
+from tests.properties import hostile_text
 
 ASKED = Choice(id="q1", call_id="c1", prompt="May I?", choices=("once", "always", "no"), default=2)
 LINES = [
@@ -99,6 +102,13 @@ def test_a_choice_is_typed_by_its_number(typed: str, choice: int | None) -> None
 def test_a_choice_is_typed_by_its_words(typed: str, choice: int | None) -> None:
     """Only as a whole: anything else is a message to the thread."""
     assert selected(typed, ASKED) == choice
+
+
+@given(hostile_text, st.lists(hostile_text, max_size=3).map(tuple))
+def test_whatever_is_typed_is_a_choice_or_none(typed: str, choices: tuple[str, ...]) -> None:
+    """No text of the person or the tool breaks the chat, and an answer is always one of the choices."""
+    choice = selected(typed, ASKED.with_(choices=choices))
+    assert choice is None or 0 <= choice < len(choices)
 
 
 def test_what_a_tool_asks_is_not_obeyed_by_the_terminal() -> None:
