@@ -7,6 +7,7 @@ import uuid
 
 NAMESPACE = uuid.UUID("7d1f5c0e-54b4-5a8e-9a37-0d5b3c1e8f42")
 WORKFLOW_PREFIX = "thread:"
+CALL_PREFIX = "call_"
 
 
 def workflow_id(thread_id: str) -> str:
@@ -31,7 +32,7 @@ def turn_message_id(thread: str, turn: int) -> str:
 
 def call_id(thread: str, turn: int, step: int, index: int) -> str:
     """The id of the `index`-th tool call of a step; letters, digits and `_`, 37 characters, as every provider takes."""
-    return "call_" + uuid.UUID(_uuid(thread, "call", str(turn), str(step), str(index))).hex
+    return CALL_PREFIX + uuid.UUID(_uuid(thread, "call", str(turn), str(step), str(index))).hex
 
 
 def child_thread_id(thread: str, cause: str) -> str:

@@ -19,11 +19,13 @@ from perdure.contract import (
     COMPLETE,
     DISPATCH,
     LOAD,
+    SPAWN,
     SYNC,
     CompleteRequest,
     CompleteResult,
     DispatchRequest,
     LoadResult,
+    SpawnRequest,
 )
 
 _LOCAL_ACTIVITY = "core_local_activity"
@@ -87,16 +89,27 @@ class _Seen:
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
             scheduled = self.scheduled[completed.scheduled_event_id].activity_task_scheduled_event_attributes
-            return scheduled.activity_type.name, _first(scheduled.input), _first(completed.result)
+            activity = scheduled.activity_type.name
+            # The others show nothing of calls, and some of them return nothing.
+            if activity in (COMPLETE, SYNC, LOAD):
+                return activity, _first(scheduled.input), _first(completed.result)
         return None, None, None
 
 
 def _dispatched(event: HistoryEvent) -> str | None:
     """The call that the event schedules the dispatch of."""
-    scheduled = event.activity_task_scheduled_event_attributes
-    if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED or scheduled.activity_type.name != DISPATCH:
+    if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
         return None
-    return DispatchRequest.model_validate(_first(scheduled.input)).call_id
+    scheduled = event.activity_task_scheduled_event_attributes
+    match scheduled.activity_type.name:
+        case name if name == DISPATCH:
+            return DispatchRequest.model_validate(_first(scheduled.input)).call_id
+        case name if name == SPAWN:
+            spawn = SpawnRequest.model_validate(_first(scheduled.input))
+            return None if spawn.event else spawn.call_id
+        case _:
+            # An activity on another task queue is the tool itself, and has the id of its call.
+            return scheduled.activity_id if scheduled.activity_id.startswith(ids.CALL_PREFIX) else None
 
 
 def _first(payloads: Payloads) -> Any:

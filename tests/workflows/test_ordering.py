@@ -40,6 +40,8 @@ def test_recorded_paths_dispatch_something() -> None:
         "limit-1",
         "continue_as_new-1",
         "taken_over-2",
+        "children-1",
+        "closed-1",
     }
 
 
