@@ -186,8 +186,10 @@ class ThreadWorkflow(ThreadDispatch):
         for content in self._batch:
             if isinstance(content, UserMessage | Event):
                 self._mailbox.tell(content, dispositions.get(content.id))
-            elif isinstance(content, Interrupt):
-                self._children.stop(content.reason)
+        interrupts = [content for content in self._batch if isinstance(content, Interrupt)]
+        if interrupts:
+            # Once, however often it was asked for: each child passes on what it gets.
+            self._children.stop(interrupts[-1].reason)
         self._batch = []
         self._history.take_interrupted_tool_calls()
         self._calls.stop_settled(self._history.open_turn)
@@ -262,7 +264,7 @@ class ThreadWorkflow(ThreadDispatch):
             self._history.fail_turn(why)
 
     async def _cancel(self) -> None:
-        """The workflow is cancelled from outside: keep every input that came, and leave no turn open.
+        """The workflow is cancelled from outside: keep every input that came, leave no turn open and no child at work.
 
         What was on its way when the cancellation came goes first and unchanged, so that the store knows it again.
         """
@@ -275,6 +277,8 @@ class ThreadWorkflow(ThreadDispatch):
                 while self._batch or self._history.open_turn is not None or self._has_ready():
                     self._history.handle_content(Interrupt(reason="The workflow was cancelled."))
                     await self._accept()
+                self._children.stop("The workflow of the parent thread was cancelled.")
+                await workflow.wait_condition(lambda: not self._background.busy)
                 return
             except Exception as error:  # as in `run`
                 await self._recover(error)

@@ -7,12 +7,14 @@ from typing import Literal
 
 import asyncpg
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from perdure.agent import Agent, Limits
 from perdure.builtins import Threads
 from perdure.testing import Call, Reply
 from tests.eventually import eventually
+from tests.recorded import chained_runs
 from tests.stack import Stack
 from tests.workflows.family import ROOT, Family, Me, Role, child_of, made, spawn
 from tests.workflows.gated_store import GatedStore
@@ -128,6 +130,16 @@ async def _signal(house: House) -> None:
     await house.stack.handle(house.thread).signal("interrupt")
 
 
+async def _cancel(house: House) -> None:
+    handle = house.stack.handle(house.thread)
+    await handle.cancel()
+
+    async def is_cancelled() -> bool:
+        return (await handle.describe()).status == WorkflowExecutionStatus.CANCELED
+
+    await eventually(is_cancelled)
+
+
 @pytest.mark.parametrize("hold", ["before", "after"])
 @pytest.mark.parametrize("stop", [_stop, _signal])
 async def test_b11_a_stop_while_a_second_child_is_being_made(
@@ -149,7 +161,7 @@ async def test_b11_a_stop_while_a_second_child_is_being_made(
     assert {child.thread_id for child in await gated.get_children(house.thread)} == {house.k1}
 
 
-@pytest.mark.parametrize("stop", [_stop, _interrupt, _signal])
+@pytest.mark.parametrize("stop", [_stop, _interrupt, _signal, _cancel])
 async def test_b11_a_stop_of_an_idle_parent(stop: Stop, house: House, database_url: str) -> None:
     """B11: it does nothing itself, but those below it do."""
     await house.at_work()
@@ -178,6 +190,17 @@ async def test_b11_a_stop_of_a_parent_that_hibernates(
         await eventually(hibernates)
         await stop(house)
         await house.assert_quiet(database_url)
+
+
+async def test_many_stops_are_one_for_the_children(house: House, database_url: str) -> None:
+    """A hundred signals do not become a hundred for each thread below, and a hundred times that for the next."""
+    await house.at_work()
+    handle = house.stack.handle(house.thread)
+    await asyncio.gather(*(handle.signal("interrupt") for _ in range(100)))
+    await house.assert_quiet(database_url)
+    (events,) = await chained_runs(house.stack.temporal, house.k1)
+    signals = [event for event in events if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED]
+    assert 1 <= len(signals) < 50
 
 
 async def test_a_stop_of_a_child_is_for_it_and_those_below_it(house: House) -> None:
