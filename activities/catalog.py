@@ -99,13 +99,15 @@ class ToolCatalog:
         return offers.catalog
 
     async def kept(self, agent: Agent, thread_id: str) -> Catalog:
-        """The same without asking a server: tools that the conversation has not been offered yet are left out."""
+        """The same without asking a server: tools that the conversation has not been offered yet are left out.
+
+        Those that another worker has offered are in it, also if their server was away when this one has asked.
+        """
         if static := self._static.get(agent.name):
             return static
         root = await self._root(thread_id)
         offers = self._offers.get((root, agent.name)) or _Offers()
-        if offers.catalog is None:
-            await self._recall(agent, root, offers)
+        await self._recall(agent, root, offers)
         clients = self._clients[agent.name]
         tools: dict[str, tuple[Tool, ...]] = {}
         problems: list[str] = []
@@ -124,7 +126,7 @@ class ToolCatalog:
         """A thread's RAP tool of this name, with the client of its server; None if it is none, or none any more."""
         thread = await store_call(self._store.get_thread(thread_id))
         agent = self._agents[thread.agent]
-        tool = (await self.of(agent, thread_id)).tools.get(name)
+        tool = (await self.kept(agent, thread_id)).tools.get(name)
         if not isinstance(tool, RapTool):
             return None
         client = self.client(agent, tool)

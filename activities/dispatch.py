@@ -133,6 +133,9 @@ class DispatchActivities:
         if await self._is_for_client(request, tools):
             return DispatchResult(outcome="pending")
         call = await self._start(request)
+        if call.tool not in tools:
+            # The model was offered it, if not by this worker.
+            tools = (await self._catalog.kept(agent, request.thread_id)).tools
         tool = tools.get(call.tool)
         if call.result is not None:
             return _result(call.result, tool)

@@ -6,13 +6,17 @@ from collections.abc import AsyncGenerator
 import pytest
 from temporalio.client import Client
 
-from perdure.agent import Agent
+from activities.catalog import ToolCatalog
+from perdure.agent import Agent, Agents
+from perdure.ports import ThreadRecord
 from perdure.rap.toolset import RapToolset
+from perdure.settings import Settings
 from perdure.testing import Call
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.fakes.rap_server import DISCOVERY, Answer, FakeRapServer, FakeTool
 from tests.workflows.rap_stack import RapStack
+from worker import connect_toolset
 
 TIMES = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
 
@@ -148,6 +152,29 @@ async def test_a_conversation_keeps_its_tools(
         async with server:
             await works(stack, server, f"{thread}-new")
             assert stack.model.requests[-1].tools == ("ask", "new", "cancel_subscription")
+
+
+async def test_a_worker_that_knew_no_server_carries_calls_out(
+    store: PostgresStore, server: FakeRapServer, thread: str
+) -> None:
+    """The server was away when this worker asked it; another worker has offered its tools since, and they are kept."""
+    agent = Agent("a", model="test", toolsets=[RapToolset(server.url)])
+    await store.create_thread(ThreadRecord(thread_id=thread, agent="a"))
+
+    def worker() -> ToolCatalog:
+        return ToolCatalog(store, Agents([agent]), lambda toolset: connect_toolset(toolset, store, Settings()))
+
+    here, elsewhere = worker(), worker()
+    server.script(DISCOVERY, *[Answer(status=500)] * 3)
+    assert "ask" not in (await here.of(agent, thread)).tools
+    assert "ask" not in (await here.kept(agent, thread)).tools
+    assert "ask" in (await elsewhere.of(agent, thread)).tools
+    assert "ask" in (await here.kept(agent, thread)).tools
+    asked = len(server.received(DISCOVERY))
+    assert (await here.kept(agent, thread)).problems == ()
+    assert len(server.received(DISCOVERY)) == asked
+    for catalog in (here, elsewhere):
+        await catalog.close()
 
 
 async def test_child_threads_have_the_tools_of_their_root(

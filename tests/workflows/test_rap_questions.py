@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 
 import pytest
@@ -48,6 +48,23 @@ async def question(stack: RapStack, thread: str) -> Choice:
 async def choose(stack: RapStack, thread: str, **answer: object) -> None:
     """Answer through the workflow's update."""
     await stack.handle(thread).execute_update("choose", answer)  # pyright: ignore[reportUnknownMemberType]  # the SDK's
+
+
+@asynccontextmanager
+async def watching(stack: RapStack, thread: str) -> AsyncGenerator[View]:
+    """What somebody sees who watches the thread all the time."""
+    view = View()
+
+    async def watch() -> None:
+        async with aclosing(stack.client.watch(thread)) as events:
+            async for event in events:
+                view.apply(event)
+
+    watcher = asyncio.create_task(watch())
+    await eventually(lambda: view.messages)
+    yield view
+    watcher.cancel()
+    await asyncio.gather(watcher, return_exceptions=True)
 
 
 # -- choices ---------------------------------------------------------------------------------------------------------
@@ -112,6 +129,26 @@ async def test_an_interrupted_call_asks_nothing_more(stack: RapStack, server: Fa
     again = await server.choice(call, "Still?", "yes")
     assert again.status == 410
     assert (await stack.store.snapshot(thread)).choices == ()
+
+
+@pytest.mark.parametrize("end", ["answer", "result", "words"])
+async def test_who_watches_sees_the_question_come_and_go(
+    stack: RapStack, server: FakeRapServer, thread: str, end: str
+) -> None:
+    """Whatever ends it: an answer of another person, the result without one, or words that give the call up."""
+    call = await stack.called(thread, server, Call("ask"))
+    async with watching(stack, thread) as watched:
+        await server.choice(call, "Really?", "yes", "no")
+        await eventually(lambda: watched.choices)
+        (asked,) = watched.choices.values()
+        assert (asked.prompt, asked.choices) == ("Really?", ("yes", "no"))
+        if end == "answer":
+            await choose(stack, thread, choice_id=asked.id, selected=0)
+        elif end == "result":
+            await server.result(call, "done")
+        else:
+            await stack.client.send(thread, "never mind", id="m")
+        await eventually(lambda: not watched.choices)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:{other}/user_choice_response", "http://evil.example/"])
@@ -211,30 +248,20 @@ async def test_obligation_33_the_newest_view_is_kept_and_replayed(
     It wakes nothing and settles nothing.
     """
     call = await stack.called(thread, server, Call("ask"))
-    watched = View()
-
-    async def watch() -> None:
-        async with aclosing(stack.client.watch(thread)) as events:
-            async for event in events:
-                watched.apply(event)
-
-    watching = asyncio.create_task(watch())
-    await eventually(lambda: watched.messages)
-    signals = await stack.gateway.signals(thread)
-    for content in ({"patch": "1"}, {"patch": "2"}):
-        assert (await server.view(call, "diff", content)).status == 200
-    assert (await server.view(call, "plan", ["a"])).status == 200
-    kept = {"diff": '{"patch":"2"}', "plan": '["a"]'}
-    assert {view.view_type: view.content for view in (await stack.store.snapshot(thread)).views} == kept
-    await eventually(lambda: {name: view.content for name, view in watched.shown.items()} == kept)
-    assert await stack.gateway.signals(thread) == signals
-    assert (await stack.status(thread)).state == "waiting"
-    await server.view(call, "plan", "")
-    await eventually(lambda: list(watched.shown) == ["diff"])
+    async with watching(stack, thread) as watched:
+        signals = await stack.gateway.signals(thread)
+        for content in ({"patch": "1"}, {"patch": "2"}):
+            assert (await server.view(call, "diff", content)).status == 200
+        assert (await server.view(call, "plan", ["a"])).status == 200
+        kept = {"diff": '{"patch":"2"}', "plan": '["a"]'}
+        assert {view.view_type: view.content for view in (await stack.store.snapshot(thread)).views} == kept
+        await eventually(lambda: {name: view.content for name, view in watched.shown.items()} == kept)
+        assert await stack.gateway.signals(thread) == signals
+        assert (await stack.status(thread)).state == "waiting"
+        await server.view(call, "plan", "")
+        await eventually(lambda: list(watched.shown) == ["diff"])
     await server.result(call, "done")
     await stack.heard(thread, "heard done")
     assert (await server.view(call, "diff", {"patch": "3"})).status == 200
     shown = (await stack.store.snapshot(thread)).views
     assert ("diff", '{"patch":"3"}') in {(view.view_type, view.content) for view in shown}
-    watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
