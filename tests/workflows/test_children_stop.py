@@ -130,6 +130,10 @@ async def _signal(house: House) -> None:
     await house.stack.handle(house.thread).signal("interrupt")
 
 
+async def _close(house: House) -> None:
+    await house.stack.client.close_thread(house.thread)
+
+
 async def _cancel(house: House) -> None:
     handle = house.stack.handle(house.thread)
     await handle.cancel()
@@ -161,7 +165,7 @@ async def test_b11_a_stop_while_a_second_child_is_being_made(
     assert {child.thread_id for child in await gated.get_children(house.thread)} == {house.k1}
 
 
-@pytest.mark.parametrize("stop", [_stop, _interrupt, _signal, _cancel])
+@pytest.mark.parametrize("stop", [_stop, _interrupt, _signal, _close, _cancel])
 async def test_b11_a_stop_of_an_idle_parent(stop: Stop, house: House, database_url: str) -> None:
     """B11: it does nothing itself, but those below it do."""
     await house.at_work()
