@@ -14,7 +14,7 @@ from perdure.rap.toolset import RapToolset
 from perdure.testing import Call
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
-from tests.fakes.rap_server import CANCEL, CLOSE, Answer, FakeRapServer, FakeTool
+from tests.fakes.rap_server import CANCEL, CLOSE, Answer, FakeRapServer, FakeTool, Invocation
 from tests.workflows.rap_stack import RapStack
 
 STOP_S = 2.0
@@ -95,6 +95,37 @@ async def test_a_call_that_is_not_acknowledged_yet_can_be_stopped(
     await stack.client.send(thread, "and now?", id="m")
     await stack.heard(thread, "and now?")
     assert [result.outcome for result in await stack.results(thread)] == ["interrupted"]
+
+
+async def test_a_call_whose_server_fails_can_be_stopped(stack: RapStack, server: FakeRapServer, thread: str) -> None:
+    """While it is tried again and again: the tries end with the turn."""
+    server.script("/", *[Answer(status=503)] * 20)
+    await stack.asked(thread, Call("ask"))
+    await eventually(lambda: len(server.received("/")) == 2)
+    began = time.monotonic()
+    await stack.client.stop(thread)
+    assert time.monotonic() - began < STOP_S
+    await eventually(lambda: _has_no_activities(stack, thread))
+    tries = len(server.received("/"))
+    await stack.client.send(thread, "and now?", id="m")
+    await stack.heard(thread, "and now?")
+    assert len(server.received("/")) == tries
+    assert server.invocations == []
+
+
+async def test_a_result_ends_the_tries(temporal: Client, store: PostgresStore, thread: str) -> None:
+    """A server that fails after it has taken the call, and answers it all the same: what it says counts, once."""
+
+    async def answer(server: FakeRapServer, invocation: Invocation) -> None:
+        await server.result(invocation, "done")
+
+    async with FakeRapServer(FakeTool("ask", answer)) as server, RapStack(temporal, store, server) as stack:
+        server.script("/", Answer(status=503, taken=True), *[Answer(status=503)] * 20)
+        await stack.asked(thread, Call("ask"))
+        await stack.heard(thread, "heard done")
+        await eventually(lambda: _has_no_activities(stack, thread))
+        assert len(server.invocations) == 1
+        assert [result.outcome for result in await stack.results(thread)] == ["ok"]
 
 
 async def test_a_late_result_is_dropped(stack: RapStack, server: FakeRapServer, thread: str) -> None:
@@ -212,6 +243,10 @@ async def test_an_event_of_a_subscription_that_never_was(stack: RapStack, server
     assert await stack.events(thread) == []
     assert (await server.result(call, "subscribed", subscription=True)).status == 200
     assert (await server.event(call, "more", associative=True)).status == 410
+
+
+async def _has_no_activities(stack: RapStack, thread: str) -> bool:
+    return not (await stack.handle(thread).describe()).raw_description.pending_activities
 
 
 async def _settled(stack: RapStack, thread: str) -> bool:

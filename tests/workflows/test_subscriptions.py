@@ -8,6 +8,7 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from temporalio.client import Client
 
+from perdure.inputs import INLINE_BYTES
 from perdure.messages import ToolResultPart
 from perdure.testing import Call
 from stores.postgres import PostgresStore
@@ -196,6 +197,20 @@ async def test_events_close_together_get_children_of_their_own(
     await eventually(all_have_answered, timeout=20)
     told = [await stack.events(child.thread_id) for child in await stack.store.get_children(thread)]
     assert sorted(told) == [[f"price {number}"] for number in range(6)]
+
+
+@pytest.mark.parametrize("associative", [True, False])
+async def test_large_events_come_whole(stack: RapStack, server: FakeRapServer, thread: str, associative: bool) -> None:
+    """Their words are stored first; the thread, or the child that handles the event, has all of them."""
+    invocation = await stack.subscribed(thread, server)
+    text = f"begin {'é' * INLINE_BYTES} end"
+    assert (await server.event(invocation, text, associative=associative)).status == 200
+    handler = thread
+    if not associative:
+        (child,) = await eventually(lambda: stack.store.get_children(thread))
+        handler = child.thread_id
+    await stack.heard(handler, "heard begin")
+    assert await stack.events(handler) == [text]
 
 
 @pytest.mark.parametrize("associative", [True, False])
