@@ -12,7 +12,9 @@ from perdure.view import EVENT_TOOL, Call, ModelText, Request, Response, Result,
 def faults(messages: Sequence[Message]) -> list[str]:
     """One sentence for each fault of a settled conversation, its messages oldest first; empty if it is sound."""
     found = _repeated("message id", (message.id for message in messages))
-    found += _repeated("input", (message.input_id for message in messages if message.input_id))
+    found += _repeated(
+        "input", (f"{message.input_id} of {message.thread_id}" for message in messages if message.input_id)
+    )
     found += [
         f"turn {message.turn} is still {message.status.state}"
         for message in messages

@@ -9,7 +9,10 @@ from typing import Any, cast
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse, ToolReturnPart
 
 from perdure import ids
+from perdure.agent import Agent
+from perdure.builtins import Threads
 from perdure.errors import ThreadNotFound
+from perdure.messages import EventPart, ToolResultPart
 from perdure.ports import ThreadRecord
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from perdure.view import EVENT_TOOL
@@ -111,7 +114,7 @@ def _timeless(value: Any) -> Any:
             fields = cast("dict[str, Any]", value)
             return {name: _timeless(field) for name, field in fields.items() if name not in _OF_THIS_REQUEST}
         case list():
-            return [_timeless(item) for item in cast("list[Any]", value)]
+            return [_timeless(item) for item in cast("list[object]", value)]
         case _:
             return value
 
@@ -170,3 +173,37 @@ async def closed(stack: Stack, thread_id: str) -> None:
 
     await made(stack, thread_id)
     await eventually(is_closed)
+
+
+def family(model: Family, **options: Any) -> Agent:
+    """An agent whose threads are this family."""
+    return Agent("a", model=model, toolsets=[Threads(**options)])
+
+
+async def reports(stack: Stack, thread: str) -> list[str]:
+    """The events that a thread was told, in order, each without the line that says who reports."""
+    parts = [part for message in await stack.client.history(thread) for part in message.parts]
+    return [part.content.partition("\n\n")[2] for part in parts if isinstance(part, EventPart)]
+
+
+async def reported(stack: Stack, thread: str, *expected: str) -> None:
+    """Return when these reports are in and answered; they are all, and in this order."""
+
+    async def are_in() -> bool:
+        return len(await reports(stack, thread)) >= len(expected) and await is_idle(stack, thread)
+
+    await eventually(are_in, timeout=20)
+    assert await reports(stack, thread) == list(expected)
+
+
+async def is_idle(stack: Stack, thread: str) -> bool:
+    """Whether the thread does nothing, and nothing waits for it."""
+    status = await stack.client.status(thread)
+    return status.state in ("idle", "closed") and status.deferred == 0
+
+
+async def results(stack: Stack, thread: str) -> list[tuple[str, str]]:
+    """Outcome and words of all tool results of a thread."""
+    messages = await stack.client.history(thread)
+    parts = [part for message in messages for part in message.parts if isinstance(part, ToolResultPart)]
+    return [(part.outcome, part.content) for part in parts]

@@ -20,6 +20,8 @@ from tests.workflows.family import ROOT, Family, Me, Role, child_of, made, spawn
 from tests.workflows.gated_store import GatedStore
 from tests.workflows.soundness import assert_sound
 
+pytestmark = pytest.mark.slow
+
 QUIET_S = 2.0
 """How soon after a stop all below it must be quiet, and how much longer it is looked at."""
 
