@@ -115,13 +115,15 @@ class ThreadHandlers:
         """Answer a question of a tool: `{"choice_id": "...", "selected": 0}`; without `selected` it is dismissed."""
         request = self._read_choice(choice)
         self._length.add(UPDATE + TASK)
-        await workflow.execute_activity(
-            CHOOSE,
-            request,
-            start_to_close_timeout=CHOOSE_POLICY.start_to_close,
-            retry_policy=CHOOSE_POLICY.retry,
-            summary="hand over a choice",
-        )
+        # Until then no new run begins. One that tried would wait for this handler, and the whole thread with it.
+        with self._background.handling():
+            await workflow.execute_activity(
+                CHOOSE,
+                request,
+                start_to_close_timeout=CHOOSE_POLICY.start_to_close,
+                retry_policy=CHOOSE_POLICY.retry,
+                summary="hand over a choice",
+            )
 
     @choose.validator
     def _validate_choose(self, choice: Any) -> None:

@@ -188,6 +188,26 @@ async def test_a_server_that_does_not_take_the_answer_is_asked_again(
     assert (await stack.store.snapshot(thread)).choices == ()
 
 
+async def test_a_server_that_hangs_over_an_answer_holds_nothing_up(
+    temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
+) -> None:
+    """While it is handed over the thread takes results and words, also when its run has become long."""
+    opens = asyncio.Event()
+    async with RapStack(temporal, store, server, limits=Limits(history_events=10)) as stack:
+        call = await stack.called(thread, server, Call("open_sandbox_direct"))
+        asked = await question(stack, thread)
+        server.script(CHOICE, Answer(hold=opens))
+        choosing = asyncio.create_task(choose(stack, thread, choice_id=asked.id, selected=0))
+        await eventually(lambda: server.received(CHOICE))
+        await server.result(call, "opened")
+        await stack.heard(thread, "heard opened", timeout=8)
+        await stack.client.send(thread, "go on", id="m")
+        await stack.heard(thread, "go on", timeout=8)
+        assert not choosing.done()
+        opens.set()
+        await choosing
+
+
 async def test_a_choice_outlasts_restarts(stack: RapStack, server: FakeRapServer, thread: str) -> None:
     """It is a row: whoever comes later is shown it, and another worker hands the answer over."""
     call = await stack.called(thread, server, Call("open_sandbox_direct"))
