@@ -295,6 +295,8 @@ class PerdureClient(ThreadControl):
     async def ask(self, thread_id: str, text: str, *, id: str | None = None, mode: Mode = "interrupt") -> str:
         """Send words and wait for the answer; returns its text after the last tool result.
 
+        A turn that makes room for an event or for other words goes on in the next one, which is waited for.
+
         Raises:
             TurnFailed: if the turn ended incomplete.
             UsageError: if the words were not taken.
@@ -303,6 +305,8 @@ class PerdureClient(ThreadControl):
         if why := _NOT_TAKEN.get(accepted.disposition):
             raise UsageError(accepted.detail or f"The message was not taken ({accepted.disposition}): {why}.")
         answer = await self.wait_settled(thread_id, accepted.message_id)
+        while answer.status.reason == "steered":
+            answer = await self.wait_settled(thread_id, answer.id)
         if answer.status.state == "incomplete":
             raise TurnFailed(answer.status.detail or f"The turn ended early: {answer.status.reason}.", answer.status)
         return answer_text(answer)

@@ -122,6 +122,34 @@ async def test_reports_wake_a_parent_that_hibernates(start_stack: StackFactory, 
     await reported(stack, thread, *FIVE)
 
 
+async def test_whoever_has_asked_gets_the_answer_after_a_report_that_came_in_between(
+    start_stack: StackFactory, thread: str
+) -> None:
+    """The report ends the turn between two steps and opens another one; the question is answered there."""
+    finish = asyncio.Event()
+    model = Family(
+        {ROOT: lambda who: Reply(Call("work"), *spawn(who, "one").items) if who.answered == 0 else who.heard}
+    )
+    agent = family(model)
+
+    @agent.tool
+    async def work() -> str:
+        await finish.wait()
+        return "worked"
+
+    stack = await start_stack(agent)
+    asking = asyncio.create_task(stack.client.ask(thread, "go", id="m1"))
+
+    async def deferred() -> bool:
+        return bool(model.requests) and (await stack.client.status(thread)).deferred == 1
+
+    await eventually(deferred)
+    finish.set()
+    assert (await asking).endswith("report of one")
+    steered = (await stack.client.history(thread))[1]
+    assert (steered.status.state, steered.status.reason) == ("incomplete", "steered")
+
+
 @pytest.mark.slow
 async def test_reports_reach_a_parent_that_goes_from_run_to_run(start_stack: StackFactory, thread: str) -> None:
     """None is lost or doubled where one run ends and the next begins, and each child's stay in their order."""
