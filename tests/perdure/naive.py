@@ -18,7 +18,7 @@ from perdure.turn import INTERRUPTED
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts
 from tests.perdure.naive_store import THREAD, Declared
 
-LIMITS = SubscriptionLimits(active=3, events_per_minute=3, events=4)
+LIMITS = SubscriptionLimits(active=3, events_per_minute=2, events=3)
 
 
 @dataclass

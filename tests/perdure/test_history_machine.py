@@ -103,7 +103,9 @@ class HistoryMachine(RuleBasedStateMachine):
 
     # -- inputs ------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.is_alive() and (self.thread.open is None or self.now_and_then(2)))
+    @precondition(
+        lambda self: self.is_alive() and (self.thread.open is None or self.thread.closing or self.now_and_then(2))
+    )
     @rule(contents=st.lists(inputs, min_size=1, max_size=4), lost=st.booleans())
     def inputs_come(self, contents: list[AnyInput], lost: bool) -> None:
         """Some inputs at once, taken in one batch."""
@@ -126,7 +128,9 @@ class HistoryMachine(RuleBasedStateMachine):
             self.sent.append(self.event(kind, call_id, data.draw(st.integers(0, 4)), words))
             self.put([self.sent[-1]])
         if data.draw(st.booleans()):
-            self.put([data.draw(st.sampled_from(self.sent[-9:])).with_(at=self.clock)])
+            # The store does not know those for child threads, so these are the ones to try.
+            again = [one for one in self.sent if one.id in self.thread.spawned] or self.sent[-9:]
+            self.put([data.draw(st.sampled_from(again)).with_(at=self.clock)])
         self.clock += data.draw(st.sampled_from([0, 1, 61]))
         self.put(behind)
         self.accept(lost)
@@ -175,10 +179,21 @@ class HistoryMachine(RuleBasedStateMachine):
         self, data: st.DataObject, action: Literal["cancel_subscription", "resume_subscription"]
     ) -> None:
         """To end a subscription, or to hear of it again; one that there is, or not."""
-        others = [*self.thread.all_calls[-1:], "unknown"]
-        call_id = data.draw(st.sampled_from([*self.thread.subscriptions] * 3 + others))
-        self.put([Control(action=action, call_id=call_id)])
+        others = [*self.thread.subscriptions, *self.thread.all_calls[-1:], "unknown"]
+        self.put([Control(action=action, call_id=data.draw(st.sampled_from(others)))])
         self.accept(lost=False)
+
+    @precondition(lambda self: bool(self.paused()))
+    @rule(data=st.data())
+    def person_resumes(self, data: st.DataObject) -> None:
+        """A subscription that has sent too much is heard of again."""
+        call_id = data.draw(st.sampled_from(self.paused()))
+        self.put([Control(action="resume_subscription", call_id=call_id)])
+        self.accept(lost=False)
+
+    def paused(self) -> list[str]:
+        """Subscriptions that wait for a person."""
+        return [call_id for call_id, known in self.thread.subscriptions.items() if known.paused]
 
     @precondition(lambda self: self.store.version % 32 == 9 and not self.thread.closed)
     @rule(contents=st.lists(inputs, max_size=2))
@@ -188,7 +203,7 @@ class HistoryMachine(RuleBasedStateMachine):
         self.accept(lost=False)
         assert self.thread.closed
 
-    @precondition(lambda self: self.store.version % 32 == 23 and not self.thread.closed and not self.thread.calls)
+    @precondition(lambda self: self.store.version % 16 == 7 and not self.thread.closed and not self.thread.calls)
     @rule()
     def workflow_closes(self) -> None:
         """While no call is open."""
@@ -310,10 +325,20 @@ class HistoryMachine(RuleBasedStateMachine):
         self.step_ends(trim=False, finish="stop", lost=False)
 
     @precondition(lambda self: self.may_act() and not self.here)
-    @rule(others=st.sampled_from([(), ("watch",), ("watch", "sleep"), ("close",), ("close", "t")]))
+    @rule(others=st.sampled_from([(), ("watch",), ("watch", "sleep"), ("close",)]))
     def thread_falls_asleep(self, others: tuple[str, ...]) -> None:
         """With other calls in the group, or without."""
         self.step_makes_calls([ToolCallPart(call_id="", tool=tool) for tool in ("sleep", *others)], [])
+
+    @precondition(lambda self: self.may_act() and not self.here and self.now_and_then(3))
+    @rule(others=st.sampled_from([("t",), ("watch",), ("t", "sleep"), ("watch", "t")]), closes_first=st.booleans())
+    def thread_begins_to_close(self, others: tuple[str, ...], closes_first: bool) -> None:
+        """A call closes it while others of its group are open."""
+        self.step_makes_calls([ToolCallPart(call_id="", tool=tool) for tool in ("close", *others)], [])
+        self.stage(self.thread.result(self.thread.calls[0].call_id, "Closed."))
+        self.hears_of(self.thread.calls[0], closes_first)
+        self.sync(lost=False)
+        assert self.thread.closing
 
     @precondition(is_running)
     @rule(trim=st.booleans(), finish=st.sampled_from(["stop", "stop", "length", "limit"]), lost=st.booleans())
@@ -440,6 +465,9 @@ class HistoryMachine(RuleBasedStateMachine):
             assert spawn.point.parts == expected.parts
             event("child for an event")
         assert self.durable.spawns == []
+        assert self.manager.take_interrupted_tool_calls() == ()
+        assert self.manager.take_cancelled() == ()
+        assert self.manager.take_spawns() == ()
 
     @precondition(lambda self: not self.streams_on() and not self.thread.closed and self.now_and_then(3))
     @rule()
@@ -463,7 +491,7 @@ class HistoryMachine(RuleBasedStateMachine):
 
     # -- the world ---------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.now_and_then(0))
+    @precondition(lambda self: self.now_and_then(0) or self.thread.closing)
     @rule(data=st.data(), contents=st.lists(user_messages, max_size=2))
     def owner_dies(self, data: st.DataObject, contents: list[AnyInput]) -> None:
         """At any moment: with inputs that nobody has synced, or right after the store took a batch."""
@@ -573,6 +601,16 @@ class HistoryMachine(RuleBasedStateMachine):
         for stored, expected in zip(self.store.messages, self.durable.messages, strict=True):
             assert (stored.role, stored.input_id) == (expected.role, expected.input_id)
             assert list(stored.parts) == expected.parts
+
+    @invariant()
+    def subscriptions_and_calls_are_stored(self) -> None:
+        """With all that has come of a subscription, and when a call ends by itself."""
+        stored = [(one.call_id, one.tool, one.arguments, one.received, one.paused) for one in self.store.subscriptions]
+        assert stored == [
+            (call_id, one.tool, one.arguments, one.received, one.paused)
+            for call_id, one in self.durable.subscriptions.items()
+        ]
+        assert [call.due for call in self.store.open_calls] == [call.due for call in self.durable.calls]
 
     @invariant()
     def the_real_store_agrees(self) -> None:
