@@ -165,14 +165,14 @@ async def made(stack: Stack, thread_id: str) -> ThreadRecord:
     return record
 
 
-async def closed(stack: Stack, thread_id: str) -> None:
+async def closed(stack: Stack, thread_id: str, timeout: float = 10) -> None:
     """Return when the thread is closed."""
 
     async def is_closed() -> bool:
         return (await stack.store.get_thread(thread_id)).closed_at is not None
 
     await made(stack, thread_id)
-    await eventually(is_closed)
+    await eventually(is_closed, timeout)
 
 
 def family(model: Family, **options: Any) -> Agent:
