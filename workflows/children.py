@@ -37,6 +37,7 @@ class Children:
         self._background = background
         self._length = length
         self._stops = 0
+        self._is_closed = False
         self.any = False
 
     def spawn(
@@ -80,6 +81,12 @@ class Children:
         if self.any:
             request = StopChildrenRequest(thread_id=self._thread_id, reason=reason)
             self._background.start(self._stop(request), "Child threads were not stopped")
+
+    def close(self) -> None:
+        """The thread is closed: nobody would hear its children any more, and no stop would reach them through it."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.stop("The parent thread was closed.")
 
     async def _spawned(self, request: SpawnRequest, is_wanted: Callable[[], bool], summary: str) -> SpawnResult:
         self.any = True

@@ -154,6 +154,8 @@ class ThreadDispatch(ThreadHandlers):
 
     def _follow_up(self) -> None:
         """Begin what durable decisions entail and the loop does not wait for."""
+        if self._history.state.closed and self._loaded.tail.thread.closed_at is None:
+            self._children.close()
         for spawn in self._history.take_spawns():
             self._children.spawn_for_event(self._agent, spawn)
         cancelled = self._history.take_cancelled()

@@ -62,7 +62,7 @@ class Family(ScriptedModel):
 
     def __init__(self, roles: Mapping[str, Role]) -> None:
         super().__init__(self._play)
-        self._roles = roles
+        self.roles = dict(roles)
 
     def requests_of(self, thread_id: str) -> list[Asked]:
         """The requests that a thread has made, oldest first."""
@@ -70,7 +70,7 @@ class Family(ScriptedModel):
 
     def _play(self, asked: Asked) -> Reply | str:
         who = me(asked)
-        role = self._roles.get(who.task, [closing(f"report of {who.task}")])
+        role = self.roles.get(who.task, [closing(f"report of {who.task}")])
         if callable(role):
             return role(who)
         line = role[who.answered] if who.answered < len(role) else NOTED

@@ -16,7 +16,7 @@ from perdure.testing import Call, Reply
 from tests.eventually import eventually
 from tests.recorded import chained_runs
 from tests.stack import Stack
-from tests.workflows.family import ROOT, Family, Me, Role, child_of, made, spawn
+from tests.workflows.family import ROOT, Family, Me, Role, child_of, closed, made, spawn
 from tests.workflows.gated_store import GatedStore
 from tests.workflows.soundness import assert_sound
 
@@ -37,9 +37,9 @@ class House:
         self.works = 0
         roles: dict[str, Role] = {ROOT: _root, "k1": _k1, "g1": _talk, "k2": _toil}
         self.model = Family(roles)
-        agent = Agent("a", model=self.model, toolsets=[Threads()], limits=Limits(steps=100_000, idle=idle))
-        agent.tool(name="work", retry_safe=True)(self._work)
-        self.stack = Stack(temporal, store, [agent])
+        self.agent = Agent("a", model=self.model, toolsets=[Threads()], limits=Limits(steps=100_000, idle=idle))
+        self.agent.tool(name="work", retry_safe=True)(self._work)
+        self.stack = Stack(temporal, store, [self.agent])
         self._store = store
 
     async def _work(self) -> str:
@@ -237,3 +237,30 @@ async def test_words_to_a_parent_do_not_stop_its_children(house: House) -> None:
     before = house.works
     await eventually(lambda: house.works > before)
     await house.stack.client.stop(house.thread)
+
+
+async def test_b11_a_child_that_closes_itself_takes_those_below_it_along(
+    temporal: Client, gated: GatedStore, thread: str, database_url: str
+) -> None:
+    """B11: nobody would hear their reports, and no stop from above would find them below a thread that is closed."""
+    house = House(temporal, gated, thread, timedelta(hours=1))
+    finish = asyncio.Event()
+
+    @house.agent.tool(retry_safe=True)
+    async def linger() -> str:
+        await finish.wait()
+        return "lingered"
+
+    def k1(who: Me) -> Reply:
+        close = Call("close_thread", {"thread_id": who.id})
+        return Reply(*spawn(who, "g1").items, Call("linger")) if who.answered == 0 else Reply(close)
+
+    house.model.roles["k1"] = k1
+    async with house.stack:
+        await house.stack.client.ask(thread, "go", id="m1")
+        await eventually(lambda: house.model.requests_of(house.g1))
+        finish.set()
+        await closed(house.stack, house.k1)
+        await eventually(lambda: _nothing_runs(database_url), timeout=QUIET_S)
+        assert await _stopped(house, house.g1)
+        assert len(house.model.requests_of(house.g1)) == 1
