@@ -6,7 +6,8 @@ survive its process: whoever owns the thread loads it again elsewhere, and it go
 once do no harm, since the store takes batches from one of them only; the other gets `StaleWriter` and loads again.
 
 Nor does it do what needs a workflow: timers, child threads, activities elsewhere. A call of such a tool is answered
-with an error that says so, and an event that would get a child thread of its own joins the conversation.
+with an error that says so, an event that would get a child thread of its own joins the conversation, and a tool server
+is waited for without a limit.
 
     thread = await AgentThread.load(store, store, "t1", complete=..., dispatch=...)
     thread.put(UserMessage(id="m1", text="What is the weather in Paris?"))
@@ -39,7 +40,7 @@ from perdure.contract import (
 )
 from perdure.errors import UsageError
 from perdure.history import HistoryManager
-from perdure.history_state import LiveCall, OpenTurn
+from perdure.history_state import LiveCall, OpenTurn, SubscriptionLimits
 from perdure.inbox import Inbox
 from perdure.inputs import AnyInput, Disposition, Event, ToolResult
 from perdure.messages import Message
@@ -122,6 +123,7 @@ class AgentThread:
         dispatch: Dispatch,
         notify: Notify | None = None,
         agent: str | None = None,
+        limits: SubscriptionLimits | None = None,
     ) -> Self:
         """Restore a thread from its two stores, in any process; with `agent`, one that is not stored yet begins.
 
@@ -131,15 +133,17 @@ class AgentThread:
         if agent is not None:
             await conversation_store.create_thread(ThreadRecord(thread_id=thread_id, agent=agent))
         tail = await state_store.load_tail(thread_id)
-        return cls(conversation_store, tail.thread, HistoryManager.from_tail(tail), complete, dispatch, notify)
+        history = HistoryManager.from_tail(tail, limits)
+        return cls(conversation_store, tail.thread, history, complete, dispatch, notify)
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
     def put(self, content: AnyInput) -> Disposition | None:
         """Take an input, also while a step runs: one that interrupts stops it at once.
 
-        Returns its disposition if that is known at once, since the same input waits already. Raises UsageError if
-        too many wait.
+        Returns its disposition if that is known at once, since the same input waits already. What becomes of it
+        afterwards says `history.disposition`, until `history.take_dispositions` has handed it out. Raises UsageError
+        if too many wait.
         """
         if isinstance(content, Event):
             content = content.with_(at=time(), associative=True)

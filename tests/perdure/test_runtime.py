@@ -14,6 +14,7 @@ from perdure.batch import SyncBatch, SyncReport
 from perdure.builtins import Threads, Timers
 from perdure.contract import CompleteRequest, CompleteResult, DispatchRequest, DispatchResult, NotifyRequest
 from perdure.errors import StaleWriter, StepSealed, StoreUnavailable, ThreadNotFound, UnflushedTurn, UsageError
+from perdure.history_state import SubscriptionLimits
 from perdure.inputs import AnyInput, Control, Event, Interrupt, Mode, ToolResult, UserMessage
 from perdure.messages import EventPart, Message, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import StepOutcome
@@ -413,7 +414,9 @@ WATCH = Tool(name="watch", description="Watch.", parameters={"type": "object"}, 
 WAIT = Tool(name="wait", description="Wait.", parameters={"type": "object"}, kind="client", passive=True)
 
 
-async def load_with_server(store: MemoryStore, script: Any, notify: Notify | None = None) -> AgentThread:
+async def load_with_server(
+    store: MemoryStore, script: Any, notify: Notify | None = None, limits: SubscriptionLimits | None = None
+) -> AgentThread:
     """A thread whose agent has a tool server that acknowledges every call, and a tool that waits for anything."""
     agents = Agents([Agent("demo", model=ScriptedModel(script), tools=[WATCH, WAIT])])
 
@@ -422,7 +425,9 @@ async def load_with_server(store: MemoryStore, script: Any, notify: Notify | Non
         return DispatchResult(outcome="pending")
 
     complete = CompleteActivities(store, agents).execute
-    return await AgentThread.load(store, store, "t1", complete=complete, dispatch=dispatch, notify=notify, agent="demo")
+    return await AgentThread.load(
+        store, store, "t1", complete=complete, dispatch=dispatch, notify=notify, agent="demo", limits=limits
+    )
 
 
 def open_call(thread: AgentThread) -> str:
@@ -465,8 +470,9 @@ async def test_what_needs_a_workflow_is_answered_with_an_error_that_says_so(
 
 
 async def test_calls_of_tool_servers_wait_for_their_result_and_their_events_join(store: Journal) -> None:
-    """An event that is not associative too: there are no child threads here. Each has its time."""
-    thread = await load_with_server(store, [Reply(Call("watch", {})), "I watch.", "Rain, I see.", "Sun, I see."])
+    """An event that is not associative too: there are no child threads here. The limits hold as elsewhere."""
+    script = [Reply(Call("watch", {})), "I watch.", "Rain, I see.", "Sun, I see."]
+    thread = await load_with_server(store, script, limits=SubscriptionLimits(events=2))
     thread.put(said("watch it"))
     await drive(thread)
     name = open_call(thread)
@@ -483,6 +489,7 @@ async def test_calls_of_tool_servers_wait_for_their_result_and_their_events_join
     assert thread.history.take_spawns() == ()
     (subscription,) = thread.history.state.subscriptions
     assert (subscription.received, subscription.minute > 0) == (2, True)
+    assert subscription.paused is not None
 
 
 async def test_a_passive_call_is_cut_short_by_whatever_comes(store: Journal) -> None:
