@@ -144,9 +144,9 @@ _THREADS: Final = (
         "thread",
         "close_thread",
         _Close,
-        "End the thread you are in, for good: nothing after this call is carried out and no result comes back. Only "
-        "for child threads, when their task is done or cannot be done. The parent gets `report_to_parent` if "
-        "you give it.",
+        "End the thread you are in, for good: nothing after this call is carried out and no result comes back. Its own "
+        "child threads are stopped, so wait for what they have to report. Only for child threads, when their task is "
+        "done or cannot be done. The parent gets `report_to_parent` if you give it.",
         retry_safe=True,
     ),
     _tool(
