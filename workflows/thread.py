@@ -313,8 +313,8 @@ class ThreadWorkflow(ThreadDispatch):
                 break
             self._is_leaving = True
         self._is_leaving = False
-        if not self._can_carry():
-            # More came in while the timer ran: this run goes on until enough of it has been worked off.
+        if not self._can_carry() or self._background.busy:
+            # More came in meanwhile, or something has been begun: this run goes on until enough of it is worked off.
             return
         carried = Carried(
             agent=self._agent,
@@ -337,6 +337,8 @@ class ThreadWorkflow(ThreadDispatch):
         await workflow.wait_condition(lambda: not self._background.busy and workflow.all_handlers_finished())
         while self._has_ready():
             await self._accept()
+            # A stop is passed on to child threads by a closed thread too.
+            await workflow.wait_condition(lambda: not self._background.busy and workflow.all_handlers_finished())
         return False
 
     async def _wait(self) -> bool:
