@@ -3,6 +3,7 @@
 PerdureError
 ├── UsageError             somebody asked for something that cannot be: bad input, wrong option
 │   ├── UnknownAgent       no agent of this name is served here
+│   ├── UnknownMessage     no message of this id is in the thread
 │   └── ThreadClosed       the thread takes nothing more
 ├── ConfigurationError     a setting is missing or wrong; the process cannot start
 ├── StoreError
@@ -42,6 +43,10 @@ class UnknownAgent(UsageError, KeyError):
     """There is no agent of this name. A KeyError too, as a mapping's `in` and `get` need it."""
 
     __str__ = Exception.__str__
+
+
+class UnknownMessage(UsageError):
+    """There is no message of this id in the thread."""
 
 
 class ThreadClosed(UsageError):

@@ -1,0 +1,1 @@
+"""Ours beside what others have published, run in Node."""
