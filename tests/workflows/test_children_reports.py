@@ -24,6 +24,7 @@ from tests.workflows.family import (
     child_of,
     closing,
     family,
+    is_idle,
     reported,
     reporting,
     reports,
@@ -163,7 +164,7 @@ async def test_reports_reach_a_parent_that_goes_from_run_to_run(start_stack: Sta
     await stack.client.send(thread, "go", id="m1")
 
     async def all_in() -> bool:
-        return len(await reports(stack, thread)) >= 21
+        return len(await reports(stack, thread)) >= 21 and await is_idle(stack, thread)
 
     await eventually(all_in, timeout=30)
     found = await reports(stack, thread)
