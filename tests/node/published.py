@@ -47,10 +47,11 @@ def installed() -> Path:
 
 def _install(folder: Path) -> None:
     folder.mkdir()
-    command = [str(_NODE), str(_NPM), "install", *_OPTIONS, f"{PACKAGE}@{VERSION}"]
+    # The prefix, since npm would else install into the nearest folder above that looks like a package.
+    command = [str(_NODE), str(_NPM), "install", "--prefix", str(folder), *_OPTIONS, f"{PACKAGE}@{VERSION}"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
-    if done.returncode:
-        raise CannotInstall(done.stderr.strip() or f"npm ended with {done.returncode}")
+    if done.returncode or not (folder / _MODULE).exists():
+        raise CannotInstall(done.stderr.strip() or f"npm ended with {done.returncode}, without the package")
 
 
 @dataclass
