@@ -34,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.errors import UsageError
     from perdure.history import HistoryManager
     from perdure.history_state import HistoryState, OpenTurn, SubscriptionLimits
-    from perdure.inputs import AnyInput, Control, Event, Interrupt, UserMessage
+    from perdure.inputs import AnyInput, Event, Interrupt, UserMessage
     from perdure.policy import COMPLETE as COMPLETE_POLICY
     from perdure.policy import ErrorType
     from perdure.ports import Tail
@@ -186,10 +186,10 @@ class ThreadWorkflow(ThreadDispatch):
         for content in self._batch:
             if isinstance(content, UserMessage | Event):
                 self._mailbox.tell(content, dispositions.get(content.id))
-        reasons = [reason for content in self._batch if (reason := _stops_children(content)) is not None]
-        if reasons:
+        interrupts = [content for content in self._batch if isinstance(content, Interrupt)]
+        if interrupts:
             # Once, however often it was asked for: each child passes on what it gets.
-            self._children.stop(reasons[-1])
+            self._children.stop(interrupts[-1].reason or "The parent thread was stopped.")
         self._batch = []
         self._history.take_interrupted_tool_calls()
         self._calls.stop_settled(self._history.open_turn)
@@ -387,14 +387,3 @@ class ThreadWorkflow(ThreadDispatch):
 
     def _is_closed(self, turn: OpenTurn) -> bool:
         return self._history.open_turn is None or self._history.open_turn.turn != turn.turn
-
-
-def _stops_children(content: AnyInput) -> str | None:
-    """Why an input stops the child threads too, if it does: words that interrupt a turn leave them alone."""
-    match content:
-        case Interrupt():
-            return content.reason or "The parent thread was stopped."
-        case Control(action="close"):
-            return "The parent thread was closed."
-        case _:
-            return None
