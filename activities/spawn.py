@@ -109,7 +109,11 @@ class SpawnActivities:
             return wrong_stack(given, stack), "", None
         if threads is None or len(stack) > threads.max_depth:
             depth = threads.max_depth if threads else 0
-            return f"No thread was spawned: at most {depth} levels of child threads are allowed.", "", None
+            return (
+                f"No thread was spawned: threads may be nested only {depth} deep, and this one is that deep already.",
+                "",
+                None,
+            )
         part = ToolCallPart(call_id=call.call_id, tool=call.tool, arguments=call.arguments)
         return None, str(arguments["instructions"]), part
 

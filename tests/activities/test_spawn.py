@@ -170,7 +170,7 @@ async def test_there_are_only_so_many_levels() -> None:
     request = await nursery.ask({"instructions": "deeper", "child_of": ["root", CHILD]}, CHILD)
     result = await nursery.activities.spawn(request)
     assert result.error is not None
-    assert "at most 1" in result.error
+    assert "nested only 1 deep" in result.error
     assert await nursery.children(CHILD) == []
 
 

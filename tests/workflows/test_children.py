@@ -258,5 +258,8 @@ async def test_there_are_only_so_many_levels(start_stack: StackFactory, thread: 
     await reported(stack, thread, "too deep")
     one = child_of(thread)
     (*_, refused, _) = await results(stack, one)
-    assert refused == ("error", "No thread was spawned: at most 1 levels of child threads are allowed.")
+    assert refused == (
+        "error",
+        "No thread was spawned: threads may be nested only 1 deep, and this one is that deep already.",
+    )
     assert await stack.store.get_children(one) == ()
