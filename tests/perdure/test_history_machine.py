@@ -745,4 +745,4 @@ def _comparable_call(call: LiveCall) -> tuple[object, ...]:
 
 TestHistory: type[TestCase] = HistoryMachine.TestCase
 # There is more to combine here than elsewhere.
-TestHistory.settings = settings(max_examples=max(150, settings().max_examples))  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue] - Hypothesis reads it
+TestHistory.settings = settings(max_examples=max(100, settings().max_examples))  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue] - Hypothesis reads it
