@@ -7,7 +7,7 @@ handlers, which take what came and answer in a sentence (`perdure.inbox`).
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import TypeAdapter
 from temporalio.api.common.v1 import Payload
@@ -27,6 +27,15 @@ from temporalio.exceptions import ApplicationError, FailureError
 from perdure.codec import clip, dumps, loads
 
 MESSAGE_CHARS, STACK_CHARS = 1000, 800
+
+_DETAILS: Final[
+    tuple[tuple[Literal["application_failure_info", "canceled_failure_info", "timeout_failure_info"], str], ...]
+] = (
+    ("application_failure_info", "details"),
+    ("canceled_failure_info", "details"),
+    ("timeout_failure_info", "last_heartbeat_details"),
+)
+"""Where a failure has payloads."""
 
 
 class CodecPayloadConverter(EncodingPayloadConverter):
@@ -91,6 +100,21 @@ class PerdureFailureConverter(DefaultFailureConverter):
         """Encode, with a message that is text and fits, and the end of the stack trace."""
         super().to_failure(_showable(exception), payload_converter, failure)
         failure.stack_trace = failure.stack_trace[-STACK_CHARS:]
+
+    def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
+        """Decode, if need be without details: other programs put anything there, and nobody here reads it.
+
+        A workflow's task would fail on them, again and again.
+        """
+        try:
+            return super().from_failure(failure, payload_converter)
+        except Exception:  # of whatever decodes the details; the rest of a failure is no payload
+            bare = Failure()
+            bare.CopyFrom(failure)
+            for info, details in _DETAILS:
+                if bare.HasField(info):
+                    getattr(bare, info).ClearField(details)
+            return super().from_failure(bare, payload_converter)
 
 
 def _showable(exception: BaseException) -> BaseException:

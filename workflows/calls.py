@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
+from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from perdure.codec import clip, loads
@@ -76,6 +77,8 @@ class Calls:
         handle = workflow.start_activity(
             outline.operation or outline.tool,
             loads(outline.arguments or "{}"),
+            # Read later (`workflows.results`): what does not decode here would fail the workflow's task, for ever.
+            result_type=RawValue,
             task_queue=outline.task_queue,
             activity_id=call.call_id,
             start_to_close_timeout=timedelta(seconds=outline.timeout_s),
@@ -105,12 +108,10 @@ class Calls:
         """Whether a call has ended."""
         return any(work.done() for work in (*self._running.values(), *self._timers.values()))
 
-    def take_done(self) -> list[tuple[str, Handle]]:
-        """What has ended running, in the order in which it was dispatched."""
-        done = [(call_id, handle) for call_id, handle in self._running.items() if handle.done()]
-        for call_id, _ in done:
-            del self._running[call_id]
-        return done
+    def take_done(self) -> tuple[str, Handle] | None:
+        """The first that has ended running, in the order in which they were dispatched; None if none has."""
+        call_id = next((call_id for call_id, handle in self._running.items() if handle.done()), None)
+        return None if call_id is None else (call_id, self._running.pop(call_id))
 
     def take_due(self) -> list[str]:
         """Calls whose time has come."""

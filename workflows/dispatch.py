@@ -12,7 +12,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from perdure.batch import SyncReport
     from perdure.builtins import CANCEL_SUBSCRIPTION, SPAWN_THREAD
-    from perdure.codec import clip
+    from perdure.codec import clip, dumps
     from perdure.contract import NOTIFY, SYNC, LoadResult, NotifyRequest
     from perdure.history_state import LiveCall, OpenTurn
     from perdure.inputs import ToolResult
@@ -24,6 +24,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.results import cancelled, not_subscribed, result_of, slept_already, timed_out
     from workflows.run_length import ACTIVITY, TASK
     from workflows.stored import stored
+
+RESULTS_BYTES = 400_000
+"""Results of others' activities that one sync takes. One may have 1.6 MB as JSON; a payload has 2 MB at most."""
 
 
 class ThreadDispatch(ThreadHandlers):
@@ -69,6 +72,8 @@ class ThreadDispatch(ThreadHandlers):
                     return
             case "activity":
                 self._calls.start_remote(call)
+                # The step's outline has brought them, and the activity takes them along.
+                self._length.add(0, 2 * len(call.outline.arguments or ""))
             case "thread" if call.outline.operation == SPAWN_THREAD:
                 self._spawn(call)
             case _:
@@ -107,8 +112,11 @@ class ThreadDispatch(ThreadHandlers):
 
     async def _collect(self) -> None:
         """Take in the results of what has ended, and make them durable."""
-        for call_id, handle in self._calls.take_done():
-            self._take_result(call_id, handle)
+        size = 0
+        # What is left is taken in after these are durable.
+        while size < RESULTS_BYTES and (done := self._calls.take_done()) is not None:
+            size += self._take_result(*done)
+        self._length.add(0, size)
         for call_id in self._calls.take_due():
             if call := self._live_call(call_id):
                 self._history.handle_content(timed_out(call))
@@ -117,18 +125,20 @@ class ThreadDispatch(ThreadHandlers):
         self._calls.stop_settled(self._history.open_turn)
         self._follow_up()
 
-    def _take_result(self, call_id: str, handle: Handle) -> None:
+    def _take_result(self, call_id: str, handle: Handle) -> int:
+        """Returns how many bytes of it the next sync carries: none if it is staged or comes from outside."""
         call = self._live_call(call_id)
         result, dispatched = result_of(call_id, handle)
         if result is None:
             self._wait_outside(call_id, call, dispatched.expires_s)
-            return
+            return 0
         self._history.handle_content(result)
         if dispatched.closed:
             self._history.close_thread()
         if call and dispatched.preview:
             mark = "" if dispatched.outcome == "ok" else "failed: "
             self._board.line(f"Tool {clip(call.outline.tool, 64)}", mark + dispatched.preview)
+        return len(dumps(result.content))
 
     def _wait_outside(self, call_id: str, call: LiveCall | None, expires_s: float | None) -> None:
         """The result comes from outside; some day it is not waited for any more, if a time is given."""

@@ -1,8 +1,8 @@
 """What a call's run or timer has brought, as the result that the history takes."""
 
-from typing import Any
-
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
@@ -32,8 +32,10 @@ def _result(call_id: str, value: object) -> ToolResult:
             return ToolResult(call_id=call_id, content=value.content)
         case SpawnResult():
             return _error(call_id, value.error or "")
+        case RawValue():
+            return _remote_result(call_id, _text(value.payload))
         case _:
-            return ToolResult(call_id=call_id, content=_remote_text(value))
+            return _remote_result(call_id, dumps(value))
 
 
 def timed_out(call: LiveCall) -> ToolResult:
@@ -64,9 +66,24 @@ def _error(call_id: str, content: str) -> ToolResult:
     return ToolResult(call_id=call_id, outcome="error", content=content)
 
 
-def _remote_text(value: Any) -> str:
-    text = value if isinstance(value, str) else dumps(value)
+def _remote_result(call_id: str, text: str | None) -> ToolResult:
+    if text is None:
+        return _error(call_id, "The tool ran, but what it returned is neither JSON nor text.")
     encoded = text.encode("utf-8", "surrogatepass")
-    if len(encoded) <= REMOTE_RESULT_BYTES:
-        return text
-    return f"{head(encoded, REMOTE_RESULT_BYTES)}\n\n[Cut off here; the whole result had {len(encoded)} bytes.]"
+    if len(encoded) > REMOTE_RESULT_BYTES:
+        note = f"[Cut off here; the whole result had {len(encoded)} bytes.]"
+        text = f"{head(encoded, REMOTE_RESULT_BYTES)}\n\n{note}"
+    return ToolResult(call_id=call_id, content=text)
+
+
+def _text(payload: Payload) -> str | None:
+    """What an activity of others returned: a text as it is, JSON, or whatever else can be read; None for the rest."""
+    try:
+        value: object = workflow.payload_converter().from_payload(payload)
+        return value if isinstance(value, str) else dumps(value)
+    except Exception:  # it may be anything: NaN, bytes, a message of protobuf, an encoding that is not known here
+        pass
+    try:
+        return payload.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None

@@ -8,7 +8,7 @@ from hypothesis import given
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, CancelledError, TimeoutError
 
 from perdure.contract import CompleteResult, ThreadStart
 from perdure.converter import data_converter
@@ -155,3 +155,23 @@ def test_a_failure_keeps_what_temporal_acts_on() -> None:
     info = recorded(error).application_failure_info
     assert (info.type, info.non_retryable, info.next_retry_delay.ToTimedelta()) == ("T", False, timedelta(seconds=7))
     assert recorded(ApplicationError("no", non_retryable=True)).application_failure_info.non_retryable
+
+
+@pytest.mark.parametrize(
+    ("info", "details", "type"),
+    [
+        ("application_failure_info", "details", ApplicationError),
+        ("canceled_failure_info", "details", CancelledError),
+        ("timeout_failure_info", "last_heartbeat_details", TimeoutError),
+    ],
+)
+def test_a_failure_is_read_whatever_its_details_are(info: str, details: str, type: type[Exception]) -> None:
+    """Another program's details may be no JSON; those that are stay, and so does a cause."""
+    for text, expected in (("7", (7,)), ("NaN", ())):
+        failure = Failure(message="out of order", cause=Failure(message="rain"))
+        getattr(getattr(failure, info), details).payloads.append(as_typed(text))
+        failure.cause.application_failure_info.details.payloads.append(as_typed("NaN"))
+        read = data_converter.failure_converter.from_failure(failure, converter)
+        assert isinstance(read, type)
+        assert tuple(getattr(read, details)) == expected
+        assert str(read.__cause__) == "rain"

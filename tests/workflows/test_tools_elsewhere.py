@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowType
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
@@ -185,6 +186,59 @@ async def test_a_large_result_is_cut_with_a_note(
     assert (result.outcome, result.size_bytes <= REMOTE_RESULT_BYTES + 100) == ("ok", True)
     assert result.content.startswith("éé")
     assert "300000 bytes" in result.content
+
+
+UNREADABLE = "The tool ran, but what it returned is neither JSON nor text."
+
+
+@pytest.mark.parametrize(
+    ("returned", "outcome", "content"),
+    [
+        (float("nan"), "ok", "NaN"),
+        ({"low": float("-inf")}, "ok", '{"low":-Infinity}'),
+        (b"plain bytes", "ok", "plain bytes"),
+        (b"\xff\xfe", "error", UNREADABLE),
+        (WorkflowType(name="w"), "ok", '{"name":"w"}'),
+        (None, "ok", "null"),
+    ],
+    ids=["nan", "infinity", "bytes", "binary", "protobuf", "nothing"],
+)
+async def test_a_result_that_is_no_json_is_read_as_far_as_it_can_be(
+    returned: object, outcome: str, content: str, start_stack: StackFactory, serve: Serve, queue: str, thread: str
+) -> None:
+    """SDKs write what strict JSON has no word for, and other encodings. The tool runs once, and the thread goes on."""
+    runs = 0
+
+    async def look_up(arguments: dict[str, Any]) -> Any:
+        nonlocal runs
+        runs += 1
+        return returned
+
+    async with serve(look_up, queue):
+        agent, _ = agent_with(queue)
+        stack = await start_stack(agent)
+        async with asyncio.timeout(20):
+            assert await stack.client.ask(thread, "look") == "done"
+    result = await result_of(stack, thread)
+    assert (result.outcome, result.content) == (outcome, content)
+    assert runs == 1
+
+
+async def test_the_details_of_a_failure_may_be_no_json(
+    start_stack: StackFactory, serve: Serve, queue: str, thread: str
+) -> None:
+    """Nobody here reads them; the message of the failure is told."""
+
+    async def look_up(arguments: dict[str, Any]) -> str:
+        raise ApplicationError("out of order", float("nan"), WorkflowType(name="w"))
+
+    async with serve(look_up, queue):
+        agent, _ = agent_with(queue)
+        stack = await start_stack(agent)
+        async with asyncio.timeout(20):
+            assert await stack.client.ask(thread, "look") == "done"
+    result = await result_of(stack, thread)
+    assert (result.outcome, result.content) == ("error", "The tool could not be run: out of order")
 
 
 async def test_an_interrupt_cancels_the_activity(
