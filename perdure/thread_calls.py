@@ -39,6 +39,7 @@ _PASSING: Final = frozenset(
 )
 _TIMED_OUT: Final = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
 _UPDATE_OF_ENDED_RUN: Final = "AcceptedUpdateCompletedWorkflow"
+_UPDATE_OF_FAILED_TASK: Final = "update due to unexpected workflow task failure"
 
 
 class NoRunningWorkflow(PerdureError):
@@ -227,7 +228,8 @@ def _memo(start: ThreadStart) -> dict[str, Any] | None:
 
 def _is_passing(error: Exception) -> bool:
     if isinstance(error, RPCError):
-        return error.status in _PASSING
+        # A signal that comes while a run ends fails the last task of the run, and the updates that came with it.
+        return error.status in _PASSING or _UPDATE_OF_FAILED_TASK in str(error)
     # The run is about to continue as new, or it has ended between taking the update and answering it.
     return isinstance(error.__cause__, ApplicationError) and error.__cause__.type in (
         ErrorType.BUSY,

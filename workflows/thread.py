@@ -302,12 +302,17 @@ class ThreadWorkflow(ThreadDispatch):
         waits for are carried. The timer ends the workflow task: its local activities are recorded, and not run again
         if the closing task is refused because a signal came in. Nothing is awaited after the inbox was read, so no
         signal can slip in between. If a next sender is always quicker than the timer, senders are asked to try again:
-        their handlers would keep this run from its end until Temporal takes no more updates.
+        their handlers would keep this run from its end until Temporal takes no more updates. What an input begins here
+        in the background, a child thread for one, would be cut off by the end; then this run goes on instead.
         """
         while True:
-            while not workflow.all_handlers_finished():
+            while not workflow.all_handlers_finished() and not self._background.busy:
                 await self._accept()
-                await workflow.wait_condition(lambda: workflow.all_handlers_finished() or self._has_ready())
+                await workflow.wait_condition(
+                    lambda: workflow.all_handlers_finished() or self._has_ready() or self._background.busy
+                )
+            if self._background.busy:
+                break
             await workflow.sleep(0.001, summary="before continue-as-new")
             if workflow.all_handlers_finished():
                 break

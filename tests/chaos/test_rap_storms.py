@@ -115,6 +115,26 @@ async def test_events_while_workers_change(
         await all_told(stack, thread, 45, 0)
 
 
+async def test_events_for_children_while_people_speak(
+    temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
+) -> None:
+    """Updates hold up the end of a run, which takes more in meanwhile: no child that is being made then is lost."""
+    async with RapStack(temporal, store, server, limits=Limits(history_events=25)) as stack:
+        subscription = await stack.subscribed(thread, server)
+
+        async def speak(who: str) -> None:
+            for number in range(12):
+                await stack.client.send(thread, f"{who} {number}", id=f"{who}{number}")
+
+        async def happen() -> None:
+            for number in range(40):
+                assert (await server.event(subscription, f"snow {number}")).status == 200
+
+        await asyncio.gather(speak("ann"), speak("bob"), speak("cem"), happen())
+        await all_told(stack, thread, 0, 40)
+        assert await stack.runs(thread) > 1
+
+
 async def _has_slept(stack: RapStack, thread: str, times: int) -> bool:
     query = f"WorkflowId = '{ids.workflow_id(thread)}' AND ExecutionStatus = 'Completed'"
     return (await stack.temporal.count_workflows(query)).count >= times
