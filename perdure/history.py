@@ -18,7 +18,7 @@ managers in a test are therefore all the same thing: holding on to it.
 from collections.abc import Callable
 from typing import Any, Self
 
-from perdure.batch import AppendMessage, AppendParts, Operation, Refused, SyncBatch, SyncReport
+from perdure.batch import AppendMessage, AppendParts, Operation, Refused, SetDue, SyncBatch, SyncReport
 from perdure.codec import Text, digest, dumps
 from perdure.contract import CompleteResult
 from perdure.errors import UnflushedTurn
@@ -292,7 +292,12 @@ class HistoryManager:
 
 
 def _content(operation: Operation) -> object:
-    """What tells an operation from another one; of a message its id and digest do, without all its words."""
+    """What tells an operation from another one; of a message its id and digest do, without all its words.
+
+    When a call ends is read off a clock, and a task that was lost and runs again reads another time off it.
+    """
     if isinstance(operation, AppendMessage):
         return operation.message.id, operation.digest
+    if isinstance(operation, SetDue):
+        return operation.kind, operation.call_id
     return operation

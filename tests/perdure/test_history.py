@@ -7,7 +7,7 @@ compaction and threads, and the bug cases that are decided here.
 import pytest
 
 from perdure import ids
-from perdure.batch import AppendMessage, AppendParts, Refused, StageResult, SyncReport
+from perdure.batch import AppendMessage, AppendParts, Refused, StageResult, SyncBatch, SyncReport
 from perdure.codec import dumps, loads
 from perdure.contract import CallOutline, CompleteResult
 from perdure.draft import DETAIL_CHARS
@@ -600,6 +600,26 @@ def test_when_a_call_ends_by_itself_is_written_once(thread: Thread) -> None:
     thread.history.mark_dispatched(sleep, 6.0)
     thread.sync()
     assert [one.due for one in thread.store.open_calls] == [6.0]
+
+
+def test_a_timer_that_is_set_again_by_a_later_clock_is_the_same_batch(thread: Thread) -> None:
+    """A workflow task that was lost runs again and reads another time. Another call is the control."""
+    thread.say("hi")
+    first, second = thread.act("sleep", "sleep")
+    state = thread.history.state
+
+    def batch(call_id: str, due: float) -> SyncBatch:
+        history = HistoryManager(state)
+        history.mark_dispatched(call_id, due)
+        made = history.take_pending("run")
+        assert made is not None
+        return made
+
+    thread.store.append_messages(batch(first, 5.0))
+    assert thread.store.append_messages(batch(first, 7.0)).number == batch(first, 7.0).number
+    assert [one.due for one in thread.store.open_calls] == [5.0, None]
+    with pytest.raises(StaleWriter):
+        thread.store.append_messages(batch(second, 5.0))
 
 
 def test_a_dispatched_call_is_remembered(thread: Thread) -> None:
