@@ -6,7 +6,7 @@ answer that is the child's own.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from temporalio import activity
@@ -30,6 +30,7 @@ from perdure.contract import (
 )
 from perdure.errors import CallNotOpen, StaleWriter
 from perdure.inputs import Event
+from perdure.large_text import MISSING
 from perdure.messages import EventPart, Message, Part, ToolCallPart, ToolResultPart
 from perdure.ports import Store, ThreadRecord
 from perdure.thread_texts import event_task, spawned, task, wrong_stack
@@ -135,10 +136,17 @@ class SpawnActivities:
             operations=(AppendMessage(message=message, digest=digest(dumps(seed.parts))),),
         )
         try:
-            await self._store.append_messages(batch)
+            report = await self._store.append_messages(batch)
         except StaleWriter:
             # It runs already: an attempt before this one has planted it.
             return
+        if report.refused and any(isinstance(part, EventPart) and part.blob for part in seed.parts):
+            # The event's words are not stored: the child is told so, and its event is not lost without a word.
+            await self._plant(replace(seed, parts=tuple(_without_blob(part) for part in seed.parts)))
+
+
+def _without_blob(part: Part) -> Part:
+    return part.with_(content=MISSING, blob=None) if isinstance(part, EventPart) else part
 
 
 def _ids(value: object) -> list[str]:

@@ -9,6 +9,7 @@ from perdure.inputs import ToolResult
 from perdure.messages import Part, Status, ToolCallPart, ToolResultPart
 
 INTERRUPTED = "The call was interrupted before it returned; whether it took effect is not known."
+WOKEN = "The wait was cut short: something came, or it was stopped."
 
 
 def stamped(thread_id: str, turn: OpenTurn, parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -53,7 +54,8 @@ def interrupted(call: LiveCall, step: int) -> LiveCall:
     """The call, answered with the fact that nobody waited for it. A result that is staged already goes before this."""
     if call.settled:
         return call
-    result = ToolResultPart(call_id=call.call_id, outcome="interrupted", content=INTERRUPTED, step=step)
+    content = WOKEN if call.outline.passive else INTERRUPTED
+    result = ToolResultPart(call_id=call.call_id, outcome="interrupted", content=content, step=step)
     return call.with_(settled=True, result=result)
 
 

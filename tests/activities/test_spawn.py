@@ -18,6 +18,7 @@ from perdure.codec import dumps
 from perdure.contract import SpawnRequest, StopChildrenRequest
 from perdure.errors import StoreUnavailable
 from perdure.inputs import Event
+from perdure.large_text import MISSING
 from perdure.messages import EventPart, ToolCallPart, ToolResultPart
 from perdure.ports import Path, Subscription, ThreadRecord
 from perdure.testing import ScriptedModel
@@ -197,6 +198,18 @@ async def test_an_event_makes_a_child_of_its_own(nursery: Nursery) -> None:
     assert isinstance(told, EventPart)
     assert (told.event_id, told.content, told.origin_call_id) == ("e1", "the door opened", "call_9")
     assert (told.origin_tool, told.origin_arguments) == ("watch_door", '{"door": 1}')
+
+
+async def test_an_event_whose_words_are_not_stored_is_told_all_the_same(nursery: Nursery) -> None:
+    """Its child is made and told that they are missing: an event that is taken in is never lost without a word."""
+    event = Event(id="e1", call_id="s1", content="the beginning", blob="00" * 32, associative=False)
+    origin = Subscription(call_id="s1", tool="watch")
+    await nursery.activities.spawn(SpawnRequest(thread_id="root", agent="a", call_id="s1", event=event, origin=origin))
+    (child,) = await nursery.store.get_children("root")
+    (seed,) = (await nursery.store.load_history_with_ancestors(child.thread_id)).messages
+    told = seed.parts[-1]
+    assert isinstance(told, EventPart)
+    assert (told.content, told.blob) == (MISSING, None)
 
 
 async def test_two_events_make_two_children(nursery: Nursery) -> None:

@@ -14,7 +14,7 @@ from perdure.inputs import AnyInput, Control, Disposition, Event, Interrupt, Too
 from perdure.messages import EventPart, Outcome, Part, Role, Status, TextPart, ToolCallPart, ToolResultPart
 from perdure.subscriptions import too_many, with_id
 from perdure.tools import KEPT_ARGUMENTS
-from perdure.turn import INTERRUPTED
+from perdure.turn import INTERRUPTED, WOKEN
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts
 from tests.perdure.naive_store import THREAD, Declared
 
@@ -347,7 +347,10 @@ class NaiveThread:
                     self.cancelled.append(call.call_id)
             call.told = True
             call.result = call.result or ToolResultPart(
-                call_id=call.call_id, outcome="interrupted", content=INTERRUPTED, step=self.step
+                call_id=call.call_id,
+                outcome="interrupted",
+                content=WOKEN if call.declared.passive else INTERRUPTED,
+                step=self.step,
             )
         if self.calls:
             self._close_group_when_told()

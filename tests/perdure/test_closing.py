@@ -5,7 +5,7 @@ import pytest
 from perdure.history import HistoryManager
 from perdure.inputs import AnyInput, Control, Event, Interrupt, ToolResult, UserMessage
 from perdure.messages import ReasoningPart, Status, TextPart, ToolResultPart
-from perdure.turn import INTERRUPTED
+from perdure.turn import INTERRUPTED, WOKEN
 from perdure.view import view
 from tests.perdure.driven import Thread, results, texts
 from tests.perdure.view_rules import violations
@@ -79,7 +79,7 @@ def test_it_does_not_wait_for_a_sleeper(thread: Thread, first: bool) -> None:
     name, asleep = thread.act("close", "sleep")
     close(thread, name, first=first)
     assert_closed(thread)
-    assert results(thread.last) == [("ok", "Closed."), ("interrupted", INTERRUPTED)]
+    assert results(thread.last) == [("ok", "Closed."), ("interrupted", WOKEN)]
     assert [one.call_id for one in thread.history.take_interrupted_tool_calls()] == [asleep]
 
 

@@ -12,7 +12,7 @@ from perdure.history import HistoryManager
 from perdure.inbox import Inbox
 from perdure.inputs import AnyInput, Event, EventSource, Interrupt, ToolResult, UserMessage
 from perdure.messages import EventPart, TextPart
-from perdure.turn import INTERRUPTED
+from perdure.turn import INTERRUPTED, WOKEN
 from perdure.view import view
 from tests.perdure.driven import Thread, results, texts
 from tests.perdure.view_rules import violations
@@ -143,7 +143,7 @@ def test_a_passive_call_holds_nothing_back(thread: Deferring, content: Event) ->
     """Whatever is told wakes the sleeper, and what comes in the same moment joins it."""
     thread.act("sleep")
     assert thread.receive(content, event("e3", source="child")) == [content.id, "e3"]
-    assert results(thread.store.messages[1]) == [("interrupted", INTERRUPTED)]
+    assert results(thread.store.messages[1]) == [("interrupted", WOKEN)]
     assert thread.roles() == ["user", "assistant", "event", "event", "assistant"]
 
 
@@ -152,7 +152,7 @@ def test_a_sleeper_beside_another_call_is_woken_when_that_is_settled(thread: Def
     _, name = thread.act("sleep", "t")
     assert thread.receive(event("e1")) == []
     assert thread.receive(ToolResult(call_id=name, content="x")) == ["tool_result", "e1"]
-    assert results(thread.store.messages[1]) == [("interrupted", INTERRUPTED), ("ok", "x")]
+    assert results(thread.store.messages[1]) == [("interrupted", WOKEN), ("ok", "x")]
 
 
 def test_events_for_child_threads_wait_too(thread: Deferring) -> None:

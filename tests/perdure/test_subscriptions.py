@@ -11,7 +11,7 @@ from perdure.inputs import Control, Disposition, Event, Interrupt, ToolResult, U
 from perdure.messages import EventPart, TextPart, ToolResultPart
 from perdure.ports import Subscription, Summary
 from perdure.subscriptions import ARGUMENT_CHARS
-from perdure.turn import INTERRUPTED
+from perdure.turn import WOKEN
 from perdure.view import Result, view
 from tests.perdure.driven import Thread, call, results, texts
 from tests.perdure.naive_store import THREAD
@@ -217,7 +217,7 @@ def test_an_event_wakes_a_sleeper(thread: Thread) -> None:
     thread.say("wait for it", "m2")
     (sleep,) = thread.act("sleep")
     assert thread.take(event(name)) == "steered"
-    assert results(thread.store.messages[-3]) == [("interrupted", INTERRUPTED)]
+    assert results(thread.store.messages[-3]) == [("interrupted", WOKEN)]
     assert [one.call_id for one in thread.history.take_interrupted_tool_calls()] == [sleep]
     assert thread.history.take_cancelled() == (), "no server knows of it"
     assert thread.phase() == "boundary"
