@@ -27,7 +27,7 @@ from perdure.messages import (
 )
 from perdure.policy import REMEMBERED_INPUTS
 from perdure.ports import Summary
-from perdure.turn import INTERRUPTED
+from perdure.turn import INTERRUPTED, WOKEN
 from perdure.turn_buffer import Chunk
 from perdure.view import Response, Result, UserText, view
 from tests.perdure.driven import Thread, call, results, texts
@@ -802,7 +802,7 @@ def test_any_words_wake_a_sleeper(thread: Thread, mode: Mode) -> None:
     (sleep,) = thread.act("sleep")
     assert thread.phase() == "sleeping"
     assert thread.say("wake up", "m2", mode) == "steered"
-    assert results(thread.store.messages[1]) == [("interrupted", INTERRUPTED)]
+    assert results(thread.store.messages[1]) == [("interrupted", WOKEN)]
     assert thread.store.messages[1].status.reason == "steered"
     assert [one.call_id for one in thread.history.take_interrupted_tool_calls()] == [sleep]
     assert thread.roles() == ["user", "assistant", "user", "assistant"]
