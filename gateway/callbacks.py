@@ -19,10 +19,10 @@ from gateway.admission import Admission
 from gateway.body import ClientGone, read_body
 from gateway.delivery import Delivery
 from gateway.refusal import Refusal, answer, try_again
-from perdure.codec import digest
+from perdure.codec import digest, dumps
 from perdure.errors import CallNotOpen, PerdureError, ThreadNotFound, UsageError
 from perdure.ports import Store
-from perdure.rap.callback import Callback, read_callback
+from perdure.rap.callback import Callback, EventCallback, read_callback
 from perdure.rap.token import CALLBACK_KEY, verify
 from perdure.thread_calls import ThreadCalls
 
@@ -37,8 +37,6 @@ IN_FLIGHT: Final = 64
 _TURN_S: Final = 5.0
 _WORK_S: Final = 15.0
 """How long a callback may wait for its turn, and how long recording it may take. Then the server is to send again."""
-
-_REQUEST_IDS: Final = ("idempotency-key", "x-request-id")
 
 
 class Callbacks:
@@ -89,7 +87,7 @@ class Callbacks:
         async with self._turn():
             callback = self._read(await read_body(request, self._limit_bytes), thread_id, call_id)
             async with asyncio.timeout(_WORK_S):
-                await self._record(callback, thread_id, call_id, _request_id(request, call_id))
+                await self._record(callback, thread_id, call_id, _request_id(request, callback, call_id))
 
     async def _callback_key(self) -> bytes:
         if self._key is None:
@@ -135,12 +133,14 @@ def callback_routes(callbacks: Callbacks) -> APIRouter:
     return router
 
 
-def _request_id(request: Request, call_id: str) -> str | None:
+def _request_id(request: Request, callback: Callback, call_id: str) -> str | None:
     """What makes a repeated request the same event, None if the server does not say.
 
     Hashed together with the call: what servers count must not meet ids of other servers, or of messages of people.
     """
-    for name in _REQUEST_IDS:
-        if given := request.headers.get(name):
-            return f"event-{digest(f'{call_id} {given}')}"
+    if given := request.headers.get("idempotency-key"):
+        return f"event-{digest(f'{call_id} {given}')}"
+    # Proxies and servers hand this one on from request to request, so events that differ may have it in common.
+    if (given := request.headers.get("x-request-id")) and isinstance(callback, EventCallback):
+        return f"event-{digest(dumps([call_id, given, callback.text]))}"
     return None

@@ -257,6 +257,18 @@ async def test_a_request_id_makes_a_repeated_event_one(served: Served, waiting: 
     assert len(long) < 200
 
 
+async def test_what_a_chain_of_requests_shares_is_no_identity(served: Served, waiting: WaitingThread) -> None:
+    """Proxies hand an `X-Request-Id` on, so different events may have the same one; equal ones are a repetition."""
+    for text in ("rain", "snow", "rain"):
+        body = event(waiting, text=text)
+        headers = {"X-Request-Id": "1"}
+        answer = await served.post(waiting.thread_id, waiting.calls[0], body, headers=headers)
+        assert answer.status_code == 200
+    rain, snow, again = [signalled["id"] for _, signalled in await served.signals(waiting.thread_id)]
+    assert rain != snow
+    assert rain == again
+
+
 # -- questions and views ---------------------------------------------------------------------------------------------
 
 
