@@ -18,7 +18,14 @@ VERSION: Final = "0.3.35"
 _MODULE: Final = f"node_modules/{PACKAGE}/dist/runtime/utils/message-repository.js"
 _NODE: Final = Path(ROOT_DIR, "bin/node")
 _NPM: Final = Path(ROOT_DIR, "lib/node_modules/npm/bin/npm-cli.js")
-_OPTIONS: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=0", "--fetch-timeout=30000")
+_OPTIONS: Final = (
+    "--ignore-scripts",
+    "--no-audit",
+    "--no-fund",
+    "--loglevel=error",
+    "--fetch-retries=0",
+    "--fetch-timeout=30000",
+)
 _INSTALL_S: Final = 90
 
 

@@ -42,7 +42,7 @@ def carried_out(tree: MessageTree[str], operation: Operation) -> Answer:
     return Answer(refused=False, shown=shown(tree))
 
 
-@settings(max_examples=max(100, settings().max_examples), phases=PHASES)
+@settings(phases=PHASES)
 @given(data=st.data(), planting=plantings(), count=st.integers(1, 15))
 def test_agrees_with_the_published_tree(
     repositories: Repositories, data: st.DataObject, planting: Operation, count: int
