@@ -4,7 +4,7 @@ Cases 16 and 17 are about placeholders of clients, which never reach a server: `
 """
 
 from collections.abc import Callable
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -303,9 +303,10 @@ def test_case_18_thirty_thousand_messages(big: TreeExport[str]) -> None:
     took: dict[str, float] = {}
 
     def timed(name: str, operate: Callable[[], object]) -> None:
-        began = perf_counter()
+        began = process_time()
         operate()
-        took[name] = perf_counter() - began
+        # The time of this process alone: others use the machine too.
+        took[name] = process_time() - began
 
     timed("import", lambda: tree.import_messages(TreeExport(big.messages, last)))
     assert (len(tree), tree.head_id) == (DEEP, last)
