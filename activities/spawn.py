@@ -17,7 +17,7 @@ from activities.thread_mail import ThreadMail
 from perdure import ids
 from perdure.agent import Agents
 from perdure.batch import AppendMessage, SyncBatch
-from perdure.builtins import SPAWN_THREAD
+from perdure.builtins import SPAWN_THREAD, Threads
 from perdure.codec import clip, digest, dumps, loads_object
 from perdure.contract import (
     NAME_CHARS,
@@ -71,7 +71,8 @@ class SpawnActivities:
                 return SpawnResult(error=refusal)
             seed = _for_call(request, chain, call, instructions)
         else:
-            seed = _for_event(request, chain, request.event)
+            closes = any(isinstance(toolset, Threads) for toolset in self._agents[request.agent].toolsets)
+            seed = _for_event(request, chain, request.event, closes)
         await self._plant(seed)
         start = ThreadStart(
             title=seed.child.title,
@@ -163,7 +164,7 @@ def _for_call(request: SpawnRequest, chain: tuple[ThreadRecord, ...], call: Tool
     return _Seed(child, request.call_id, (call, result), spawned(child.thread_id))
 
 
-def _for_event(request: SpawnRequest, chain: tuple[ThreadRecord, ...], event: Event) -> _Seed:
+def _for_event(request: SpawnRequest, chain: tuple[ThreadRecord, ...], event: Event, closes: bool) -> _Seed:
     child = _child(request, chain, f"event:{event.id}", event.content)
     stack = (*(thread.thread_id for thread in chain), child.thread_id)
     call = ToolCallPart(
@@ -179,7 +180,7 @@ def _for_event(request: SpawnRequest, chain: tuple[ThreadRecord, ...], event: Ev
         origin_tool=request.origin.tool if request.origin else None,
         origin_arguments=request.origin.arguments if request.origin else None,
     )
-    result = ToolResultPart(call_id=call.call_id, content=event_task(child.thread_id, stack))
+    result = ToolResultPart(call_id=call.call_id, content=event_task(child.thread_id, stack, closes=closes))
     return _Seed(child, event.call_id, (call, result, told), child.thread_id)
 
 

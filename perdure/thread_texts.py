@@ -42,16 +42,25 @@ def task(child_id: str, stack: Sequence[str], instructions: str) -> str:
     )
 
 
-def event_task(child_id: str, stack: Sequence[str]) -> str:
-    """The same in a thread that was started for one event of a subscription."""
+def event_task(child_id: str, stack: Sequence[str], *, closes: bool) -> str:
+    """The same in a thread that was started for one event of a subscription.
+
+    Args:
+        child_id: the child.
+        stack: the ids of all threads from the root to the child.
+        closes: it has the tools by which threads report and close; not every agent that subscribes does.
+    """
     parent = _parent(stack)
+    end = (
+        "If your parent should know something of it, put that in report_to_parent of close_thread. Then or otherwise, "
+        f'call close_thread with thread_id "{child_id}" when you are done.'
+        if closes
+        else "Neither can your parent: what is to be done, do it with your tools. Then end with a word on what you did."
+    )
     return (
         f"{_you_are(child_id, stack)} It was started for a single event of a subscription of your parent thread "
         f"{parent}, whose conversation is above. The event follows. Handle it as that conversation asks for; further "
-        "events are not for you.\n\n"
-        "The user cannot see what you write here. If your parent should know something of it, put that in "
-        f'report_to_parent of close_thread. Then or otherwise, call close_thread with thread_id "{child_id}" when you '
-        "are done."
+        f"events are not for you.\n\nThe user cannot see what you write here. {end}"
     )
 
 

@@ -212,6 +212,21 @@ async def test_an_event_whose_words_are_not_stored_is_told_all_the_same(nursery:
     assert (told.content, told.blob) == (MISSING, None)
 
 
+async def test_a_child_of_an_agent_without_threads_is_not_told_to_close(nursery: Nursery) -> None:
+    """Not every agent that subscribes may spawn. The control is one that may."""
+    event = Event(id="e1", call_id="call_9", content="the door opened", associative=False)
+    plain = Agents([Agent("a", model=ScriptedModel([]))])
+    catalog = ToolCatalog(nursery.store, plain)
+    without = SpawnActivities(nursery.store, plain, catalog, ThreadMail(nursery.store, nursery.calls))
+    told: list[str] = []
+    for name, activities in (("e1", nursery.activities), ("e2", without)):
+        request = SpawnRequest(thread_id="root", agent="a", call_id="call_9", event=event.with_(id=name))
+        child = (await activities.spawn(request)).thread_id
+        (seed,) = (await nursery.store.load_history_with_ancestors(child)).messages
+        told += [part.content for part in seed.parts if isinstance(part, ToolResultPart)]
+    assert ["close_thread" in text for text in told] == [True, False]
+
+
 async def test_two_events_make_two_children(nursery: Nursery) -> None:
     """They are handled side by side."""
     for number in range(2):

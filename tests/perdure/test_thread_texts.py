@@ -36,13 +36,22 @@ def test_a_child_is_told_who_it_is_and_what_to_do() -> None:
 
 def test_a_thread_for_an_event_is_told_that_it_is_for_this_one_alone() -> None:
     """Its id, its stack, its parent, and how to end."""
-    said = event_task("c1", ("r1", "c1"))
+    said = event_task("c1", ("r1", "c1"), closes=True)
     assert "child thread c1" in said
     assert '["r1", "c1"]' in said
     assert "parent thread r1" in said
     assert "single event" in said
     assert "user cannot see" in said
     assert 'close_thread with thread_id "c1"' in said
+
+
+def test_a_thread_for_an_event_is_told_of_no_tool_that_it_lacks() -> None:
+    """An agent may subscribe without `Threads()`: a call of close_thread would be one of a tool that is not there."""
+    said = event_task("c1", ("r1", "c1"), closes=False)
+    assert "single event" in said
+    assert "user cannot see" in said
+    assert "close_thread" not in said
+    assert "report_to_parent" not in said
 
 
 def test_a_wrong_stack_is_shown_beside_the_right_one() -> None:
