@@ -246,7 +246,7 @@ async def test_a_thread_that_holds_something_goes_from_run_to_run(
     temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
 ) -> None:
     """It looks every now and then whether it may sleep; after years of that its run can still take a result."""
-    limits = Limits(idle=timedelta(seconds=0.1), history_events=30)
+    limits = Limits(idle=timedelta(seconds=0.1), history_events=20)
     async with RapStack(temporal, store, server, limits=limits) as stack:
         subscription = await stack.subscribed(thread, server)
         await stack.asked(thread, Call("ask"))
@@ -254,7 +254,7 @@ async def test_a_thread_that_holds_something_goes_from_run_to_run(
         await send(server, subscription, "rain")
         await stack.deferred(thread, 1)
         runs = await stack.runs(thread)
-        await eventually(lambda: _has_runs(stack, thread, runs + 2), timeout=20)
+        await eventually(lambda: _has_runs(stack, thread, runs + 1), timeout=60)
         await server.result(call, "done")
         await stack.heard(thread, "heard rain")
         assert (await told(stack, thread))[-2:] == ["done", "rain"]

@@ -70,7 +70,8 @@ async def test_obligation_28_every_server_is_told_at_once(
 
 async def test_a_server_that_hangs_does_not_slow_a_stop(stack: RapStack, server: FakeRapServer, thread: str) -> None:
     """The answer to `stop` comes as soon as the turn is settled and durable."""
-    server.script(CANCEL, Answer(hold=asyncio.Event()))
+    opens = asyncio.Event()
+    server.script(CANCEL, Answer(hold=opens))
     await stack.called(thread, server, Call("ask"))
     began = time.monotonic()
     stopped = await stack.client.stop(thread)
@@ -78,6 +79,7 @@ async def test_a_server_that_hangs_does_not_slow_a_stop(stack: RapStack, server:
     assert stopped.turn == 1
     assert (await stack.client.history(thread))[-1].status.reason == "cancelled"
     await eventually(lambda: server.received(CANCEL))
+    opens.set()
 
 
 async def test_a_call_that_is_not_acknowledged_yet_can_be_stopped(
