@@ -338,7 +338,9 @@ class ThreadWorkflow(ThreadDispatch):
     async def _leave(self) -> bool:
         """The thread is closed: tell everybody, and end the workflow."""
         self._show("closed")
-        self._notify((), closed=True)
+        if self._loaded.tail.thread.closed_at is None:
+            # Else it was closed before this run, which only turns away what has come since.
+            self._notify((), closed=True)
         await workflow.wait_condition(lambda: not self._background.busy and workflow.all_handlers_finished())
         while self._has_ready():
             await self._accept()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 from typing import cast
 
 import pytest
@@ -9,8 +10,9 @@ from pydantic_ai.messages import BinaryContent
 from temporalio.client import Client
 
 from perdure.builtins import Threads
-from perdure.inputs import INLINE_BYTES
+from perdure.inputs import INLINE_BYTES, Event
 from perdure.testing import Call
+from perdure.thread_calls import ThreadCalls
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.fakes.rap_server import Answer, FakeRapServer, FakeTool
@@ -66,6 +68,19 @@ async def test_a_child_ends_its_own_subscriptions(stack: RapStack, server: FakeR
     (told,) = server.received("/cancel_tool_call")
     assert told.json == {"thread_id": child.thread_id, "tool_call_id": subscription.id}
     assert (await server.event(subscription, "late", associative=True)).status == 410
+
+
+async def test_servers_hear_once_that_a_thread_is_closed(stack: RapStack, server: FakeRapServer, thread: str) -> None:
+    """What wakes a closed thread, a child's report for one, is turned away and tells the servers nothing again."""
+    await stack.subscribed(thread, server, "ask")
+    await stack.control(thread, "close")
+    await stack.asleep(thread)
+    calls = ThreadCalls(stack.temporal, stack.settings.task_queue, timedelta(seconds=10))
+    for number in range(2):
+        late = Event(id=f"r{number}", call_id="c", content="late", source="child")
+        await calls.signal_with_start(thread, "event", late)
+        await stack.asleep(thread)
+    assert [told.json for told in server.received("/close_thread")] == [{"thread_id": thread}]
 
 
 async def test_a_result_may_come_before_the_acknowledgement(
