@@ -27,7 +27,7 @@ from tests.chaos.faults import faults
 from tests.eventually import eventually
 from tests.recorded import chain
 from tests.stack import Stack
-from tests.workflows.family import ROOT, Family, Me, child_of, me, spawn
+from tests.workflows.family import ROOT, Family, Me, child_of, is_idle, me, spawn
 from tests.workflows.gated_store import GatedStore
 from tests.workflows.soundness import assert_sound, failed_tasks
 
@@ -186,9 +186,8 @@ async def test_500_children_of_one_parent_all_report(temporal: Client, store: Po
         await stack.client.send(thread, "go", id="m1")
 
         async def all_are_in() -> bool:
-            return (await store.load_tail(thread)).children == 0 and len(
-                await reports(stack.client, thread)
-            ) == CHILDREN
+            is_over = (await store.load_tail(thread)).children == 0 and await is_idle(stack, thread)
+            return is_over and len(await reports(stack.client, thread)) == CHILDREN
 
         await eventually(all_are_in, timeout=500, interval=0.5)
         assert Counter(await reports(stack.client, thread)) == Counter(f"report of {task}" for task in tasks)
