@@ -112,4 +112,8 @@ def _outlined_call(call: OpenCall, catalog: Catalog) -> OpenCall:
     if call.result:
         # It is not dispatched any more, and its arguments need not be valid. But it may be what closes the thread.
         return outlined.with_(kind=tool.kind, operation=tool.operation)
-    return outlined.with_(**dispatching(tool, call.arguments, catalog))
+    try:
+        return outlined.with_(**dispatching(tool, call.arguments, catalog))
+    except ValueError:
+        # The name is another tool's since the call was made. A load that fails would fail for ever; `dispatch` answers.
+        return outlined

@@ -10,7 +10,7 @@ from activities.sync import SyncActivities
 from perdure import ids
 from perdure.agent import Agent, Agents, Limits
 from perdure.batch import AppendMessage, AppendParts, SyncBatch, SyncReport
-from perdure.builtins import Threads
+from perdure.builtins import Threads, Timers
 from perdure.codec import dumps
 from perdure.contract import CallOutline, LoadRequest, LoadResult, ThreadStart
 from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotFound
@@ -38,7 +38,7 @@ ASK = Tool(name="ask", description="Ask the user.", parameters={"type": "object"
 async def loaded(*parts: ToolCallPart, results: dict[str, str] | None = None) -> LoadResult:
     """What `load` returns of a thread whose open turn has made these calls."""
     store = MemoryStore()
-    agents = Agents([Agent(name="a", model=ScriptedModel(["hi"]), tools=[WAIT, ASK])])
+    agents = Agents([Agent(name="a", model=ScriptedModel(["hi"]), tools=[WAIT, ASK], toolsets=[Timers()])])
     await store.create_thread(ThreadRecord(thread_id=THREAD, agent="a"))
     running = Status(state="running")
     message = Message(id="m", thread_id=THREAD, role="assistant", turn=1, status=running, metadata={"n": "x" * 99_999})
@@ -78,6 +78,18 @@ async def test_load_says_how_open_calls_are_run() -> None:
     ]
     assert len(turn.calls[2].outline.tool) == 64
     assert [call.settled for call in turn.calls] == [False, False, True]
+
+
+async def test_a_call_of_a_tool_that_was_declared_anew_does_not_keep_a_thread_from_loading() -> None:
+    """Another tool had this name, with other arguments. `dispatch` answers it; the control has those of the timer."""
+    answer = await loaded(
+        ToolCallPart(call_id="c1", tool="sleep_until", arguments='{"page":7}'),
+        ToolCallPart(call_id="c2", tool="sleep_until", arguments='{"date":"2150-01-01","time":"09:00"}'),
+    )
+    turn = HistoryManager.from_tail(answer.tail).open_turn
+    assert turn is not None
+    assert [call.outline.kind for call in turn.calls] == ["function", "workflow"]
+    assert turn.calls[1].outline.timer is not None
 
 
 @pytest.mark.parametrize(("answered", "closes"), [(True, True), (False, False)])
