@@ -72,6 +72,7 @@ def agents() -> list[Agent]:
         _agent("sleep_on", Limits(history_events=10), Timers()),
         _agent("children", Limits(), Threads()),
         _agent("stop_children", Limits(), Threads()),
+        _agent("subscription", Limits(history_events=80, subscriptions=1, events_per_subscription=4)),
     ]
 
 

@@ -240,6 +240,40 @@ async def closed(walk: Walk) -> None:
     await walk.ended(WorkflowExecutionStatus.COMPLETED)
 
 
+async def subscription(walk: Walk) -> None:
+    """From an event that overtakes the confirmation to one after the end, over a pause, a refused one and two runs."""
+    client = walk.stack.client
+    prices = await _opened(walk, "confirm prices")
+    await client.event(walk.name, prices, "early", id="e1")
+    await client.tool_result(walk.name, prices, "subscribed", subscription=True)
+    await eventually(lambda: _has_reports(walk, 1))
+    await client.event(walk.name, prices, "for a child", id="e2", associative=False)
+    await eventually(lambda: walk.store.get_children(walk.name))
+    other = await _opened(walk, "confirm more")
+    await client.event(walk.name, prices, "waits", id="e3")
+    await client.tool_result(walk.name, other, "one too many", subscription=True)
+    await eventually(lambda: _has_reports(walk, 2))
+    await client.event(walk.name, prices, "the last for now", id="e4")
+    await client.event(walk.name, prices, "in the pause", id="e5")
+    await eventually(lambda: _has_dropped(walk, 1))
+    await client.resume_subscription(walk.name, prices)
+    await client.event(walk.name, prices, "the last of all", id="e6", final=True)
+    await eventually(lambda: _has_reports(walk, 4))
+    await client.event(walk.name, prices, "after the end", id="e7")
+    await eventually(lambda: _has_dropped(walk, 2))
+
+
+async def _opened(walk: Walk, words: str) -> str:
+    await walk.send(words)
+    await walk.calls("waiting")
+    (call,) = await walk.stack.client.open_calls(walk.name)
+    return call.call_id
+
+
+async def _has_dropped(walk: Walk, count: int) -> bool:
+    return (await walk.stack.client.status(walk.name)).dropped == count
+
+
 async def _has_reports(walk: Walk, count: int) -> bool:
     status = await walk.stack.client.status(walk.name)
     return status.state == "idle" and (await walk.store.get_message_counts(walk.name)).event == count
@@ -276,4 +310,5 @@ PATHS: tuple[Path, ...] = (
     children,
     stop_children,
     closed,
+    subscription,
 )
