@@ -165,7 +165,7 @@ async def made(stack: Stack, thread_id: str) -> ThreadRecord:
     return record
 
 
-async def closed(stack: Stack, thread_id: str, timeout: float = 10) -> None:
+async def closed(stack: Stack, thread_id: str, timeout: float = 20) -> None:
     """Return when the thread is closed."""
 
     async def is_closed() -> bool:
