@@ -17,7 +17,7 @@ from tests.eventually import eventually
 from tests.fakes.rap_server import CANCEL, CLOSE, Answer, FakeRapServer, FakeTool, Invocation
 from tests.workflows.rap_stack import RapStack
 
-STOP_S = 2.0
+STOP_S = 4.0
 """A stop takes a fraction of this; a server that is waited for would take 5 s."""
 
 

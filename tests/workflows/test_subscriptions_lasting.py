@@ -9,7 +9,7 @@ from temporalio.client import Client
 from perdure.agent import Limits
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
-from tests.fakes.rap_server import FakeRapServer, FakeTool
+from tests.fakes.rap_server import CANCEL, FakeRapServer, FakeTool
 from tests.workflows.rap_stack import RapStack
 
 SHORT = timedelta(seconds=0.3)
@@ -86,6 +86,22 @@ async def test_a_subscription_outlasts_a_terminated_workflow(
         await stack.heard(thread, "heard rain")
         (known,) = (await stack.status(thread)).subscriptions
         assert (known.call_id, known.received) == (invocation.id, 1)
+
+
+async def test_a_subscription_of_a_thread_that_hibernates_is_cancelled(
+    temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
+) -> None:
+    """What a person decides wakes the thread, which tells the server and sleeps again; another one goes on."""
+    async with RapStack(temporal, store, server, limits=Limits(idle=SHORT)) as stack:
+        ended, kept = [await stack.subscribed(thread, server) for _ in range(2)]
+        await stack.asleep(thread)
+        await stack.client.cancel_subscription(thread, ended.id)
+        await eventually(lambda: server.received(CANCEL))
+        assert [request.json["tool_call_id"] for request in server.received(CANCEL)] == [ended.id]
+        await stack.asleep(thread)
+        assert (await server.event(ended, "late", associative=True)).status == 410
+        assert (await server.event(kept, "rain", associative=True)).status == 200
+        await stack.heard(thread, "heard rain")
 
 
 async def _none(store: PostgresStore, thread: str) -> bool:
