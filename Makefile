@@ -13,11 +13,12 @@ setup: ## build .venv from requirements.lock; quick when nothing has changed
 demo: setup ## a conversation that is interrupted, killed and resumed
 	@$(BIN)/perdure demo
 
+# One process for each core, whole files to each: every process starts a PostgreSQL and a Temporal server of its own.
 test: setup ## all tests
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n auto --dist loadfile
 
 test-fast: setup ## the tests that need only a moment
-	@$(BIN)/pytest -m "not slow"
+	@$(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 check: setup ## format, lint, types, layers
 	@$(BIN)/ruff format --check . || { echo "To fix it: make format"; exit 1; }
