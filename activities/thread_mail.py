@@ -4,6 +4,8 @@ Nobody waits for an answer, so no thread can hold another one up. Each message h
 it; whoever sends it twice is understood once.
 """
 
+from typing import Final
+
 from temporalio.exceptions import ApplicationError
 
 from activities.store_call import store_call
@@ -14,6 +16,10 @@ from perdure.large_text import LargeTexts
 from perdure.ports import Store, ThreadRecord
 from perdure.stored_status import open_turn
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
+
+MAIL_BYTES: Final = 512
+"""Words up to this size travel in their signal. While the reader has a call open all mail waits in its inbox, which
+holds 500 kB at most (`WAITING_EVENT_BYTES`): that is room for the reports of 500 children and more."""
 
 
 class ThreadMail:
@@ -34,7 +40,7 @@ class ThreadMail:
 
         Safe to repeat. Raises ApplicationError if it is to be tried again.
         """
-        inline, blob, sha256 = await store_call(self._texts.put(thread_id, text))
+        inline, blob, sha256 = await store_call(self._texts.put(thread_id, text, MAIL_BYTES))
         event = Event(id=message_id, call_id=call_id, content=inline, blob=blob, sha256=sha256, source=source)
         try:
             await self._calls.signal_with_start(thread_id, "event", event)

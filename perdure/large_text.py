@@ -21,9 +21,11 @@ class LargeTexts:
     def __init__(self, store: ConversationStore) -> None:
         self._store = store
 
-    async def put(self, thread_id: str, text: str) -> tuple[str, str | None, str | None]:
+    async def put(
+        self, thread_id: str, text: str, inline_bytes: int = INLINE_BYTES
+    ) -> tuple[str, str | None, str | None]:
         """What travels: the text itself, or its beginning, the id of its blob and its digest. Safe to repeat."""
-        if not is_large(text):
+        if not is_large(text, inline_bytes):
             return text, None, None
         blob = await self._store.put_blob(thread_id, _encode(text))
         return clip(text, PREVIEW_CHARS), blob, digest(text)
@@ -60,8 +62,8 @@ class LargeTexts:
             return MISSING
 
 
-def is_large(text: str) -> bool:
-    """Whether a text is stored first.
+def is_large(text: str, inline_bytes: int = INLINE_BYTES) -> bool:
+    """Whether a text is stored first, since it has more bytes than may travel.
 
     Raises:
         UsageError: if it is too large even for that.
@@ -69,7 +71,7 @@ def is_large(text: str) -> bool:
     size = len(_encode(text))
     if size > TEXT_BYTES:
         raise UsageError(f"The text has {size:,} bytes, and at most {TEXT_BYTES:,} can be sent; shorten it.")
-    return size > INLINE_BYTES
+    return size > inline_bytes
 
 
 def _encode(text: str) -> bytes:

@@ -3,8 +3,10 @@
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.thread_mail import ThreadMail
+from activities.thread_mail import MAIL_BYTES, ThreadMail
+from perdure import ids
 from perdure.codec import digest
+from perdure.inbox import Inbox
 from perdure.inputs import INLINE_BYTES, Control, Event, Interrupt
 from perdure.ports import ThreadRecord
 from stores.memory import MemoryStore
@@ -35,6 +37,20 @@ async def test_a_thread_that_sleeps_is_woken() -> None:
     calls = FakeCalls("root")
     await ThreadMail(await threads("root"), calls).tell("root", "report:c1", "call_1", "all done", "child")
     assert calls.woken == ["root"]
+
+
+@pytest.mark.parametrize("size", [MAIL_BYTES, 8_000])
+async def test_the_reports_of_500_children_may_wait_for_one_call(size: int) -> None:
+    """What waits in a thread is bounded, and a report that does not fit would be lost: so long ones are references."""
+    calls, inbox = FakeCalls(), Inbox()
+    mail = ThreadMail(await threads("root"), calls)
+    for number in range(500):
+        call_id = ids.call_id("child", 1, number, 0)
+        await mail.tell("root", f"report:{call_id}", call_id, f"{number:04} {'x' * (size - 5)}", "child")
+    for _, _, event in calls.sent:
+        assert isinstance(event, Event)
+        assert inbox.put(event) is None
+    assert len(inbox) == 500
 
 
 async def test_large_words_are_stored_with_the_thread_that_reads_them() -> None:
