@@ -19,7 +19,7 @@ from activities.rap_client import RapClient
 from activities.store_call import store_call
 from activities.toolsets import ToolsetClient
 from perdure.agent import Agent, Agents
-from perdure.builtins import RESERVED, SUBSCRIPTION_TOOLS, Threads, Timers
+from perdure.builtins import RESERVED, SUBSCRIPTION_TOOLS, Subscriptions, Threads, Timers
 from perdure.errors import ConfigurationError, ToolsetUnavailable
 from perdure.ports import Store
 from perdure.rap.manifest import RapTool
@@ -190,7 +190,7 @@ class ToolCatalog:
 
 
 def _has_server(toolset: Toolset) -> bool:
-    return not isinstance(toolset, Threads | Timers)
+    return not isinstance(toolset, Threads | Timers | Subscriptions)
 
 
 def _key(agent: Agent, name: str) -> str:
@@ -205,8 +205,11 @@ def _catalog(
     timers = next((toolset for toolset in agent.toolsets if isinstance(toolset, Timers)), None)
     tools = list(agent.tools.values())
     for toolset in agent.toolsets:
-        tools += toolset.tools if isinstance(toolset, Threads | Timers) else offered.get(toolset.name, ())
-    if any(tool.kind == "rap" for tool in tools):
+        if isinstance(toolset, Threads | Timers | Subscriptions):
+            tools += toolset.tools
+        else:
+            tools += offered.get(toolset.name, ())
+    if any(tool.kind == "rap" for tool in tools) and not any(isinstance(own, Subscriptions) for own in agent.toolsets):
         tools += SUBSCRIPTION_TOOLS
     counts = Counter(tool.name for tool in tools)
     unusable = {name for name, count in counts.items() if count > 1} | RESERVED

@@ -45,7 +45,7 @@ NO_GATEWAY: Final = (
 _FEW: Final = 2
 """How often a manifest or an answer is sent for again: somebody waits for these."""
 
-_USER: Final = "user_id"
+USER: Final = "user_id"
 _STORE_DELAYS_S: Final = 0.2, 5.0
 
 Answer = TypeVar("Answer")
@@ -162,7 +162,7 @@ class RapClient:
         metadata = await _read(lambda: self._store.get_metadata(chain[0].thread_id))
         key = await _read(lambda: self._store.get_key(CALLBACK_KEY))
         token = callback_token(key, thread_id, call.call_id)
-        user = metadata.get(_USER)
+        user = metadata.get(USER)
         return {
             "operation": tool.operation,
             "arguments": loads_object(call.arguments),
@@ -171,7 +171,7 @@ class RapClient:
             "callback_url": callback_url(gateway_url, thread_id, call.call_id, token),
             "group_id": thread_id,
             "thread_ancestors": [thread.thread_id for thread in chain[:-1]] or None,
-        } | ({_USER: user} if isinstance(user, str) and user else {})
+        } | ({USER: user} if isinstance(user, str) and user else {})
 
     @property
     def _uncertain_s(self) -> float:

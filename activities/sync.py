@@ -5,6 +5,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.catalog import Catalog, ToolCatalog
 from activities.model_calls import TOOL_CHARS, dispatching, preview
+from activities.rap_client import USER
 from activities.store_call import store_call
 from perdure.agent import Agent, Agents
 from perdure.batch import SyncBatch, SyncReport
@@ -55,6 +56,9 @@ class SyncActivities:
             spawn_parts=start.spawn_parts,
         )
         stored = await store_call(self._store.create_thread(record))
+        if start.user_id and stored.kind == "root" and stored.version == 0:
+            # Tool servers are told for whom they work; whoever starts the thread says it once.
+            await store_call(self._store.set_metadata(stored.thread_id, {USER: start.user_id}))
         agent = self._serving(stored)
         limits = agent.limits
         tail = await store_call(self._store.load_tail(request.thread_id, processed=0))

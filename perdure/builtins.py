@@ -261,3 +261,18 @@ SUBSCRIPTION_TOOLS: Final[tuple[Tool, ...]] = (
     ),
 )
 """What an agent gets whose toolsets may open subscriptions."""
+
+
+@dataclass(frozen=True)
+class Subscriptions:
+    """Lets an agent end its subscriptions. With a RAP toolset it can anyhow; this is for tools of the user's side."""
+
+    @property
+    def name(self) -> str:
+        """The toolset's name."""
+        return "subscriptions"
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools, in a fixed order."""
+        return SUBSCRIPTION_TOOLS

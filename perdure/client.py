@@ -130,17 +130,18 @@ class PerdureClient(ThreadControl):
         agent: str | None = None,
         tenant: str = "default",
         title: str | None = None,
+        user_id: str | None = None,
     ) -> str:
         """Start a thread and wait until it is stored; returns its id, a new one if none is given.
 
-        Safe to repeat: a thread that exists stays as it is.
+        Safe to repeat: a thread that exists stays as it is. `user_id` is the end user, as tool servers are told.
 
         Raises:
             UsageError: if no worker knows the agent, one of these is above 200 characters, or the thread has others.
             Unreachable: if Temporal or the workers did not answer in time.
         """
         thread_id = _checked(thread_id or uuid.uuid4().hex)
-        start = ThreadStart.read({"agent": agent, "tenant": tenant, "title": title})
+        start = ThreadStart.read({"agent": agent, "tenant": tenant, "title": title, "user_id": user_id})
         try:
             thread = await self.store.get_thread(thread_id)
         except ThreadNotFound:

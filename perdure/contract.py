@@ -45,6 +45,7 @@ class ThreadStart(Wire):
     root_thread_id: Name | None = None
     spawn_message_id: Name | None = None
     spawn_parts: int | None = None
+    user_id: Name | None = None
 
     @classmethod
     def read(cls, value: object) -> Self:

@@ -106,8 +106,12 @@ class ThreadWorkflow(ThreadDispatch):
         """One move of the thread; False if it is time to hibernate."""
         # What was decided while the thread was loaded is durable before anything rests on it.
         await self._sync()
-        while self._has_ready() and not self._is_history_long():
+        while self._has_ready() and not self._is_history_full():
             await self._accept()
+        if self._is_history_full():
+            # Events may come faster than their child threads are made, and each makes the run longer: so no more are
+            # taken until those that are under way are made. That is a matter of moments.
+            await workflow.wait_condition(lambda: not self._background.busy)
         if self._is_history_long():
             await self._continue_as_new()
         if self._history.state.closed:
@@ -284,13 +288,16 @@ class ThreadWorkflow(ThreadDispatch):
                 await self._recover(error)
 
     def _is_history_long(self) -> bool:
-        """Whether the run is to end: its history is long, nothing runs, and what waits can be carried.
+        """Whether the run is to end: it is full, and what nobody waits for is over."""
+        return self._is_history_full() and not self._background.busy
+
+    def _is_history_full(self) -> bool:
+        """Whether the run is to take nothing more: its history is long, no call runs, and what waits can be carried.
 
         What it was carried itself does not count: a run that began with much would end at once, and the next one too.
         """
-        if self._calls.running or self._background.busy:
-            return False
-        return self._length.is_over(self._loaded.history_events) and self._can_carry()
+        is_over = self._length.is_over(self._loaded.history_events)
+        return is_over and not self._calls.running and self._can_carry()
 
     def _can_carry(self) -> bool:
         return len(dumps(self._mailbox.inbox.waiting)) <= PAYLOAD_BYTES

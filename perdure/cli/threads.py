@@ -33,11 +33,12 @@ def start(
     agent: Annotated[str | None, typer.Option(help="The agent's name; left out: the worker's first.")] = None,
     tenant: Annotated[str, typer.Option(help="Whose thread it is.")] = "default",
     title: Annotated[str | None, typer.Option(help="A title for people.")] = None,
+    user: Annotated[str | None, typer.Option(help="The end user's id, which tool servers are told.")] = None,
 ) -> None:
     """Start a thread and print its id. A thread that exists stays as it is."""
 
     async def run(client: PerdureClient) -> None:
-        typer.echo(await client.start(thread, agent=agent, tenant=tenant, title=title))
+        typer.echo(await client.start(thread, agent=agent, tenant=tenant, title=title, user_id=user))
 
     with_client(run)
 

@@ -8,7 +8,7 @@ import pytest
 from activities.catalog import Catalog, ToolCatalog
 from activities.tool_output import Pending, ToolOutput
 from perdure.agent import Agent, Agents
-from perdure.builtins import Threads, Timers
+from perdure.builtins import Subscriptions, Threads, Timers
 from perdure.contract import DispatchRequest
 from perdure.errors import ToolsetUnavailable
 from perdure.mcp import McpToolset
@@ -196,3 +196,9 @@ async def test_agents_that_declare_the_same_toolset_share_its_connections() -> N
     agents = Agents([Agent("a", model="test", toolsets=[shared]), Agent("b", model="test", toolsets=[toolset("s")])])
     ToolCatalog(store, agents, connect)
     assert made == ["s"]
+
+
+async def test_an_agent_without_a_rap_toolset_can_be_let_end_subscriptions() -> None:
+    """Those of tools of the user's side; with a RAP toolset it can anyhow."""
+    bench = Bench(tools=(client_tool("watch"),), toolsets=(Subscriptions(),))
+    assert tuple((await bench.of(await bench.thread("t"))).tools) == ("watch", "cancel_subscription")

@@ -185,3 +185,16 @@ async def test_b08_a_failed_read_is_no_empty_thread() -> None:
     with pytest.raises(ApplicationError, match="It is tried again") as failure:
         await activities.load(LoadRequest(thread_id=THREAD))
     assert not failure.value.non_retryable
+
+
+async def test_whoever_starts_a_thread_says_for_whom_it_works() -> None:
+    """Tool servers are told; later starts change nothing."""
+    store = MemoryStore()
+    activities = SyncActivities(store, Agents([Agent("a", model=ScriptedModel([]))]))
+    await activities.load(LoadRequest(thread_id=THREAD, start=ThreadStart(user_id="ann")))
+    assert await store.get_metadata(THREAD) == {"user_id": "ann"}
+    message = Message(id="m", thread_id=THREAD, role="user", parts=(), input_id="i")
+    operations = (AppendMessage(message=message, digest="d"),)
+    await store.append_messages(SyncBatch(thread_id=THREAD, number=1, sync_id="s", operations=operations))
+    await activities.load(LoadRequest(thread_id=THREAD, start=ThreadStart(user_id="eve")))
+    assert await store.get_metadata(THREAD) == {"user_id": "ann"}
