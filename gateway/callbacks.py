@@ -16,9 +16,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.admission import Admission
-from gateway.body import ClientGone, read_body
+from gateway.body import ClientGone, largest_body, read_body
 from gateway.delivery import Delivery
 from gateway.refusal import Refusal, answer, try_again
+from gateway.room import Room
 from perdure.codec import digest, dumps
 from perdure.errors import CallNotOpen, PerdureError, ThreadNotFound, UsageError
 from perdure.ports import Store
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 log: "BoundLogger" = structlog.get_logger("perdure.gateway")
 
 IN_FLIGHT: Final = 64
-"""Callbacks that are worked on at once; each may hold a body and its copies in memory. Others wait for a moment."""
+"""Callbacks that are worked on at once. Others wait for a moment."""
+
+ROOM_BYTES: Final = 64 * 2**20
+"""What their bodies may have together, since each is held in memory, with copies, until it is recorded."""
 
 _TURN_S: Final = 5.0
 _WORK_S: Final = 15.0
@@ -53,6 +57,7 @@ class Callbacks:
         self._delivery = Delivery(store, calls)
         self._limit_bytes = limit_bytes
         self._turns = asyncio.Semaphore(IN_FLIGHT)
+        self._room = Room(ROOM_BYTES)
         self._key: bytes | None = None
 
     async def receive(self, request: Request, thread_id: str, call_id: str, token: str) -> Response:
@@ -84,7 +89,7 @@ class Callbacks:
             raise Refusal(403, "The token in this URL does not belong to its thread and call.")
         # Not before: in a path that is wrong a token may stand where an id should.
         structlog.contextvars.bind_contextvars(thread_id=thread_id, call_id=call_id)
-        async with self._turn():
+        async with self._turn(largest_body(request, self._limit_bytes)):
             callback = self._read(await read_body(request, self._limit_bytes), thread_id, call_id)
             async with asyncio.timeout(_WORK_S):
                 await self._record(callback, thread_id, call_id, _request_id(request, callback, call_id))
@@ -95,13 +100,15 @@ class Callbacks:
         return self._key
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncGenerator[None]:
-        async with asyncio.timeout(_TURN_S):
-            await self._turns.acquire()
-        try:
-            yield
-        finally:
-            self._turns.release()
+    async def _turn(self, body_bytes: int) -> AsyncGenerator[None]:
+        # The room comes last, so that nobody has any and waits.
+        async with asyncio.timeout(_TURN_S) as deadline, self._turns:
+            taken = await self._room.take(body_bytes)
+            deadline.reschedule(None)
+            try:
+                yield
+            finally:
+                self._room.give_back(taken)
 
     def _read(self, body: bytes, thread_id: str, call_id: str) -> Callback:
         try:

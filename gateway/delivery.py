@@ -11,7 +11,7 @@ from typing import Final
 from gateway.refusal import Refusal
 from perdure.codec import dumps, head
 from perdure.contract import ThreadStart
-from perdure.errors import UsageError
+from perdure.errors import TooManyViews, UsageError
 from perdure.inputs import INLINE_BYTES, Event, ToolResult
 from perdure.large_text import LargeTexts
 from perdure.messages import FileRef
@@ -29,6 +29,9 @@ from perdure.thread_calls import ThreadCalls
 
 MAX_IMAGES: Final = 100
 """In one result; no model takes more at once."""
+
+MAX_VIEW_BYTES: Final = 1_000_000
+"""Of a view's content as JSON, which is ASCII. Every reader is sent all views of a thread."""
 
 _media_type = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}", re.ASCII)
 
@@ -58,7 +61,7 @@ class Delivery:
             case OAuthCallback() | ChoiceCallback():
                 await self._store.put_choice(thread.thread_id, _choice(callback, call_id))
             case ViewCallback():
-                await self._store.put_view(thread.thread_id, callback.view_type, callback.json_text)
+                await self._view(callback, thread.thread_id)
 
     async def _signal(self, thread: ThreadRecord, signal: str, content: ToolResult | Event) -> None:
         await self._calls.signal_with_start(thread.thread_id, signal, content, ThreadStart(title=thread.title))
@@ -83,6 +86,15 @@ class Delivery:
         media_type = image.media_type if _media_type.fullmatch(image.media_type) else "application/octet-stream"
         blob = await self._store.put_blob(thread_id, image.data, media_type)
         return FileRef(media_type=media_type, blob=blob, size_bytes=len(image.data))
+
+    async def _view(self, callback: ViewCallback, thread_id: str) -> None:
+        content = callback.json_text
+        if len(content) > MAX_VIEW_BYTES:
+            raise Refusal(413, f"The content of a view has at most {MAX_VIEW_BYTES:,} bytes, as JSON in ASCII.")
+        try:
+            await self._store.put_view(thread_id, callback.view_type, content)
+        except TooManyViews as error:
+            raise Refusal(413, str(error)) from error
 
     async def _event(self, callback: EventCallback, thread_id: str, request_id: str | None) -> Event:
         try:

@@ -12,6 +12,7 @@ PerdureError
 │   ├── BlobNotFound
 │   ├── CallNotOpen
 │   ├── ContentConflict    the same id with other content
+│   ├── TooManyViews       the thread shows as many views as it may
 │   ├── StaleWriter        somebody else has written this thread since it was loaded
 │   └── StepSealed         the step was stopped or committed; this writer is late and must stop
 ├── Unreachable            Temporal, or a worker behind it, does not answer
@@ -94,6 +95,13 @@ class CallNotOpen(StoreError):
 
 class ContentConflict(StoreError):
     """An id was used again with other content; the first content stays."""
+
+
+class TooManyViews(StoreError):
+    """The thread shows as many views as it may; those it shows can be replaced and cleared."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"The thread shows {most} views, as many as it may; clear one to show one of another type.")
 
 
 class StaleWriter(StoreError):

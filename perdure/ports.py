@@ -20,6 +20,9 @@ ThreadKind = Literal["root", "child", "event"]
 KEY_BYTES = 32
 """The length of an installation's secrets (`get_key`)."""
 
+MAX_VIEWS = 100
+"""How many views a thread shows at most: each snapshot holds them all."""
+
 
 class ThreadRecord(Wire):
     """A thread. `version` counts its applied batches, `seq` its changes, `turn` its turns so far.
@@ -401,7 +404,12 @@ class StateStore(Protocol):
         ...
 
     async def put_view(self, thread_id: str, view_type: str, content: str) -> None:
-        """Keep the newest content (JSON text) of a view and tell readers. Raises ThreadNotFound. Safe to repeat."""
+        """Keep the newest content (JSON text) of a view and tell readers. Safe to repeat.
+
+        Raises:
+            ThreadNotFound: if there is no such thread.
+            TooManyViews: if it would be one more than MAX_VIEWS. Views that are empty do not count, and are taken.
+        """
         ...
 
     async def get_children(self, thread_id: str) -> tuple[ThreadRecord, ...]:

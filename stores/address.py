@@ -22,6 +22,7 @@ from perdure.errors import (
     StoreError,
     StoreUnavailable,
     ThreadNotFound,
+    TooManyViews,
 )
 
 CONNECT_TIMEOUT_S = 10
@@ -125,6 +126,8 @@ def _of_functions(sqlstate: str, text: str) -> PerdureError | None:
             return StoreError(f"bug: {text}")
         case "PD006":
             return StepStreams(text)
+        case "PD007":
+            return TooManyViews(int(text))
         case _:
             return None
 

@@ -19,9 +19,9 @@ from perdure.batch import (
     TrackSubscription,
 )
 from perdure.codec import Wire, dumps, loads
-from perdure.errors import CallNotOpen, StepSealed, StoreError
+from perdure.errors import CallNotOpen, StepSealed, StoreError, TooManyViews
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart
-from perdure.ports import Change, Choice, OpenCall, Step, StepOutcome, Subscription, ThreadRecord, View
+from perdure.ports import MAX_VIEWS, Change, Choice, OpenCall, Step, StepOutcome, Subscription, ThreadRecord, View
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
 
 Value = TypeVar("Value", bound=Wire)
@@ -244,7 +244,10 @@ class MemoryThread:
         return tuple(sorted(waiting, key=lambda choice: choice.seq))
 
     def put_view(self, view: View) -> None:
-        """Show this from now on, unless it is shown already."""
+        """Show this from now on, unless it is shown already. Raises TooManyViews."""
+        others = sum(not other.is_empty for other in self.views.values() if other.view_type != view.view_type)
+        if not view.is_empty and others >= MAX_VIEWS:
+            raise TooManyViews(MAX_VIEWS)
         before = self.views.get(view.view_type)
         if before is None or before.content != view.content:
             self.views[view.view_type] = kept(view.with_(seq=self.next_seq()))

@@ -161,7 +161,7 @@ class PostgresConversation:
             calls=tuple(to_call(call) for call in calls),
             seq=thread["seq"],
             choices=tuple(to_choice(choice) for choice in choices),
-            views=tuple(view for view in map(to_view, views) if not view.is_empty),
+            views=tuple(map(to_view, views)),
         )
 
     async def read_changes(self, thread_id: str, after: int, limit: int = 1000) -> tuple[Change, ...]:

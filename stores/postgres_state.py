@@ -6,7 +6,7 @@ from typing import Any
 from perdure.codec import dumps, loads
 from perdure.errors import CallNotOpen, ThreadNotFound
 from perdure.messages import ToolResultPart
-from perdure.ports import KEY_BYTES, Choice, OpenCall, Subscription, Tail, ThreadRecord
+from perdure.ports import KEY_BYTES, MAX_VIEWS, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
 from stores.database import Database
 from stores.rows import to_call, to_choice, to_subscription, to_tail, to_thread
 
@@ -91,7 +91,8 @@ class PostgresState:
 
     async def put_view(self, thread_id: str, view_type: str, content: str) -> None:
         """See `perdure.ports.StateStore`."""
-        await self._database.row("put_view", thread_id, dumps(view_type), dumps(content))
+        shown = not View(view_type=view_type, content=content).is_empty
+        await self._database.row("put_view", thread_id, dumps(view_type), dumps(content), shown, MAX_VIEWS)
 
     # -- children and keys -------------------------------------------------------------------------------------
 

@@ -263,10 +263,11 @@ order by c.seq
 select perdure.remove_choice($1, $2)
 
 -- name: put_view
-select perdure.put_view($1, $2, $3)
+select perdure.put_view($1, $2, $3, $4, $5)
 
 -- name: views
-select * from perdure.views where thread = (select thread from perdure.threads where thread_id = $1) order by seq
+select * from perdure.views where thread = (select thread from perdure.threads where thread_id = $1) and shown
+order by seq
 
 -- name: get_key
 select key from perdure.keys where name = $1

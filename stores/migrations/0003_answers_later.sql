@@ -1,4 +1,6 @@
 -- What answers later: counters of subscriptions, timers, questions to people, views, child threads, secrets.
+--
+-- Errors: those of 0002_functions.sql, and PD007 too many views.
 
 alter table perdure.subscriptions
     add column arguments text not null default '"{}"',
@@ -27,11 +29,12 @@ create table perdure.choices (
     foreign key (thread, call_id) references perdure.calls on delete cascade
 );
 
--- A view that was cleared keeps its row, to tell readers.
+-- A view that was cleared keeps its row, to tell readers, and is not `shown`.
 create table perdure.views (
     thread    bigint not null references perdure.threads on delete cascade,
     view_type text not null,
     content   text not null,
+    shown     boolean not null,
     seq       bigint not null,
     primary key (thread, view_type)
 );
@@ -140,13 +143,21 @@ begin
     end if;
 end $$;
 
-create function perdure.put_view(p_thread_id text, p_view_type text, p_content text) returns void language plpgsql as $$
+-- The count holds, since it is taken under the thread's lock.
+create function perdure.put_view(p_thread_id text, p_view_type text, p_content text, p_shown boolean, p_most int)
+returns void language plpgsql as $$
 declare
     t perdure.threads := perdure.lock_thread(p_thread_id);
 begin
-    insert into perdure.views as v (thread, view_type, content, seq)
-    values (t.thread, p_view_type, p_content, t.seq + 1)
-    on conflict (thread, view_type) do update set (content, seq) = (excluded.content, excluded.seq)
+    if p_shown and p_most <= (
+        select count(*) from perdure.views where thread = t.thread and shown and view_type <> p_view_type
+    ) then
+        raise exception using errcode = 'PD007', message = p_most::text;
+    end if;
+    insert into perdure.views as v (thread, view_type, content, shown, seq)
+    values (t.thread, p_view_type, p_content, p_shown, t.seq + 1)
+    on conflict (thread, view_type) do update
+    set (content, shown, seq) = (excluded.content, excluded.shown, excluded.seq)
     where v.content <> excluded.content;
     if found then
         t.seq := t.seq + 1;

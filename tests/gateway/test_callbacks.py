@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from perdure.codec import dumps
+from gateway.delivery import MAX_VIEW_BYTES
+from perdure.codec import digest, dumps
+from perdure.errors import BlobNotFound, TooManyViews
 from perdure.inbox import MAX_INPUT_BYTES
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import ToolResultPart
-from perdure.ports import Store
+from perdure.ports import MAX_VIEWS, Store
 from perdure.rap.token import callback_token
 from tests.gateway.served import Served
 from tests.gateway.waiting import WaitingThread
@@ -226,6 +228,31 @@ async def test_an_event_after_the_end_is_refused(served: Served, waiting: Waitin
     assert await is_untouched(served, waiting)
 
 
+async def test_an_event_of_a_paused_subscription_is_refused(served: Served, waiting: WaitingThread) -> None:
+    """410 says that a person must resume it; nothing is stored and nothing woken. The final event still ends it."""
+    await waiting.settle(subscribed=True)
+    await waiting.pause("too many")
+    answer = await served.post(waiting.thread_id, waiting.calls[0], event(waiting, text="rain " * 10_000))
+    assert answer.status_code == 410
+    assert "paused until a person resumes it" in answer.json()["error"]
+    assert await is_untouched(served, waiting)
+    with pytest.raises(BlobNotFound):
+        await served.store.get_blob(waiting.thread_id, digest("rain " * 10_000))
+    assert (await served.post(waiting.thread_id, waiting.calls[0], event(waiting, final=True))).status_code == 200
+    ((name, signalled),) = await served.signals(waiting.thread_id)
+    assert (name, signalled["final"]) == ("event", True)
+
+
+async def test_an_event_of_a_resumed_subscription_is_signalled(served: Served, waiting: WaitingThread) -> None:
+    """The pause ends with its row; a paused subscription of another call holds nothing up."""
+    await waiting.settle(subscribed=True)
+    await waiting.pause("too many")
+    await waiting.pause(None)
+    await waiting.pause("too many", call=1)
+    assert (await served.post(waiting.thread_id, waiting.calls[0], event(waiting))).status_code == 200
+    assert [name for name, _ in await served.signals(waiting.thread_id)] == ["event"]
+
+
 async def test_large_events_are_stored_first(served: Served, waiting: WaitingThread) -> None:
     """Above the inline size the blob has the words, and a beginning of them travels with their digest."""
     words = "rain " * 10_000
@@ -318,6 +345,33 @@ async def test_the_newest_view_is_kept(served: Served, waiting: WaitingThread) -
         "plan": '"x"',
     }
     assert await served.signals(waiting.thread_id) == []
+
+
+async def test_one_view_type_too_many_is_refused(served: Served, waiting: WaitingThread) -> None:
+    """413 with one sentence, since to send it again would not help; one that is shown is still replaced."""
+    for number in range(MAX_VIEWS):
+        await served.store.put_view(waiting.thread_id, f"type{number}", "1")
+    answer = await served.post(waiting.thread_id, waiting.calls[0], view(waiting))
+    assert (answer.status_code, answer.json()) == (413, {"error": str(TooManyViews(MAX_VIEWS))})
+    replaced = view(waiting, view_type="type7")
+    assert (await served.post(waiting.thread_id, waiting.calls[0], replaced)).status_code == 200
+    cleared = view(waiting, view_type="type8", content={})
+    assert (await served.post(waiting.thread_id, waiting.calls[0], cleared)).status_code == 200
+    assert (await served.post(waiting.thread_id, waiting.calls[0], view(waiting))).status_code == 200
+
+
+async def test_a_view_has_a_largest_size(served: Served, waiting: WaitingThread) -> None:
+    """413 for one byte more than that as JSON, although the body would be taken; just as many are shown."""
+    async with Served(served.temporal, served.store, callback_bytes=2 * MAX_VIEW_BYTES) as roomy:
+        content = "x" * (MAX_VIEW_BYTES - len('""'))
+        above = await roomy.post(waiting.thread_id, waiting.calls[0], view(waiting, content=content + "x"))
+        assert above.status_code == 413
+        assert "1,000,000 bytes" in above.json()["error"]
+        assert await is_untouched(served, waiting)
+        assert (
+            await roomy.post(waiting.thread_id, waiting.calls[0], view(waiting, content=content))
+        ).status_code == 200
+    assert not await is_untouched(served, waiting)
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------

@@ -215,6 +215,64 @@ async def test_more_than_can_be_worked_on_is_sent_away(
         assert (await served.post(waiting.thread_id, waiting.calls[0], body(waiting))).status_code == 200
 
 
+async def test_bodies_share_a_bounded_memory(
+    temporal: Client, slow: SlowStore, waiting: WaitingThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body that does not fit beside those worked on is 503 after a moment; a small one fits, and what ends frees."""
+    monkeypatch.setattr(callbacks, "ROOM_BYTES", 3_000)
+    monkeypatch.setattr(callbacks, "_TURN_S", 0.2)
+    async with Served(temporal, slow) as served:
+        slow.opens.clear()
+        large = body(waiting, "x" * 1_800)
+        busy = [asyncio.create_task(served.post(waiting.thread_id, waiting.calls[0], large))]
+        await eventually(lambda: slow.waiting == 1)
+        answer = await served.post(waiting.thread_id, waiting.calls[0], large)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert slow.waiting == 1
+        busy.append(asyncio.create_task(served.post(waiting.thread_id, waiting.calls[0], body(waiting))))
+        await eventually(lambda: slow.waiting == 2)
+        slow.opens.set()
+        assert {response.status_code for response in await asyncio.gather(*busy)} == {200}
+        assert (await served.post(waiting.thread_id, waiting.calls[0], large)).status_code == 200
+
+
+async def test_a_body_waits_for_room(
+    temporal: Client, slow: SlowStore, waiting: WaitingThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies above all the room there is are taken one at a time: none is refused, and never two are worked on."""
+    monkeypatch.setattr(callbacks, "ROOM_BYTES", 500)
+    async with Served(temporal, slow) as served:
+        slow.opens.clear()
+        large = body(waiting, "x" * 1_000)
+        both = [asyncio.create_task(served.post(waiting.thread_id, waiting.calls[0], large)) for _ in range(2)]
+        await eventually(lambda: slow.waiting == 1 and len(served.server.server_state.tasks) == 2)
+        # Answered by the same loop, after the second body has come as far as it may.
+        assert (
+            await served.post(waiting.thread_id, waiting.calls[0], body(waiting), token="forged")
+        ).status_code == 403
+        assert slow.waiting == 1
+        slow.opens.set()
+        assert {response.status_code for response in await asyncio.gather(*both)} == {200}
+
+
+@pytest.mark.parametrize("length", ["", "Content-Length: 0\r\n"])
+async def test_a_body_without_a_length_needs_room_for_the_largest(
+    temporal: Client, slow: SlowStore, waiting: WaitingThread, monkeypatch: pytest.MonkeyPatch, length: str
+) -> None:
+    """What comes in chunks may grow to the limit, whatever it claims; when its client is gone the room is free."""
+    monkeypatch.setattr(callbacks, "ROOM_BYTES", LIMIT)
+    monkeypatch.setattr(callbacks, "_TURN_S", 0.2)
+    async with Served(temporal, slow) as served:
+        path = urlsplit(await served.url(waiting.thread_id, waiting.calls[0])).path
+        _, writer = await served.connect()
+        writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\n{length}Transfer-Encoding: chunked\r\n\r\n".encode())
+        await eventually(lambda: served.server.server_state.tasks)
+        assert (await served.post(waiting.thread_id, waiting.calls[0], body(waiting))).status_code == 503
+        writer.close()
+        await eventually(lambda: not served.server.server_state.tasks)
+        assert (await served.post(waiting.thread_id, waiting.calls[0], body(waiting))).status_code == 200
+
+
 async def test_a_store_that_hangs_is_given_up(
     served: Served, slow: SlowStore, waiting: WaitingThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:

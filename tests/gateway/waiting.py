@@ -54,6 +54,10 @@ class WaitingThread:
         """The subscription of the first call ends."""
         await self._sync(RemoveSubscription(call_id=self.calls[0]))
 
+    async def pause(self, reason: str | None, *, call: int = 0) -> None:
+        """The subscription of a call takes no more events; without a reason it does again."""
+        await self._sync(TrackSubscription(call_id=self.calls[call], tool="ask", paused=reason))
+
     async def close(self) -> None:
         """Close the thread."""
         await self._sync(CloseThread())

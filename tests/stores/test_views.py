@@ -1,10 +1,12 @@
 """Views: the newest content of each kind, shown to whoever comes and told to whoever watches."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
-from perdure.ports import Store, View
+from perdure.errors import TooManyViews
+from perdure.ports import MAX_VIEWS, Store, ThreadRecord, View
 from tests.stores.builders import THREAD, started, text, user, write
 
 
@@ -102,3 +104,58 @@ async def test_hostile_words_of_a_view(store: Store, words: str) -> None:
     await store.put_view(THREAD, words, words)
     assert await shown(store) == [(words, words)]
     assert await told(store, before) == [View(view_type=words, content=words, seq=before + 1)]
+
+
+async def full(store: Store) -> None:
+    """A thread that shows as many views as it may."""
+    await started(store)
+    for number in range(MAX_VIEWS):
+        await store.put_view(THREAD, f"type{number}", str(number))
+
+
+async def test_a_thread_shows_a_bounded_number_of_views(store: Store) -> None:
+    """One more type is refused with a sentence that names the bound, and changes nothing; other threads have theirs."""
+    await full(store)
+    before = await store.get_thread(THREAD)
+    with pytest.raises(TooManyViews, match=str(MAX_VIEWS)):
+        await store.put_view(THREAD, "more", "1")
+    assert await store.get_thread(THREAD) == before
+    assert [content for _, content in await shown(store)] == [str(number) for number in range(MAX_VIEWS)]
+    assert await told(store, before.seq) == []
+    await store.create_thread(ThreadRecord(thread_id="other", agent="demo"))
+    await store.put_view("other", "more", "1")
+    assert [view.view_type for view in (await store.snapshot("other")).views] == ["more"]
+
+
+async def test_a_full_thread_still_changes_and_clears_its_views(store: Store) -> None:
+    """Content of a type that is shown is replaced, or comes again; empty content is taken, of an unknown type too."""
+    await full(store)
+    for view_type, content in (("type0", "[1]"), ("type0", "[1]"), ("unknown", "{}"), ("unknown", "null")):
+        await store.put_view(THREAD, view_type, content)
+    assert len(await shown(store)) == MAX_VIEWS
+    assert (await shown(store))[-1] == ("type0", "[1]")
+
+
+async def test_cleared_views_do_not_count(store: Store) -> None:
+    """The place of a view that was cleared is free for another type; to be shown again it needs a place itself."""
+    await full(store)
+    await store.put_view(THREAD, "type0", " {}\n")
+    await store.put_view(THREAD, "more", "1")
+    assert (await shown(store))[-1] == ("more", "1")
+    for view_type in ("type0", "still more"):
+        with pytest.raises(TooManyViews):
+            await store.put_view(THREAD, view_type, "1")
+    await store.put_view(THREAD, "more", "")
+    await store.put_view(THREAD, "type0", "1")
+    assert len(await shown(store)) == MAX_VIEWS
+
+
+async def test_views_at_once_keep_the_bound(store: Store) -> None:
+    """Of many that come at once for the last places only so many are shown."""
+    await full(store)
+    for number in range(3):
+        await store.put_view(THREAD, f"type{number}", "")
+    news = (store.put_view(THREAD, f"new{number}", "1") for number in range(8))
+    answers = await asyncio.gather(*news, return_exceptions=True)
+    assert Counter(map(type, answers)) == {type(None): 3, TooManyViews: 5}
+    assert len(await shown(store)) == MAX_VIEWS
