@@ -10,7 +10,9 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 import worker as worker_module
+from activities.catalog import ToolCatalog
 from activities.complete import CompleteActivities
+from activities.path_cache import PathCache
 from perdure import ids
 from perdure.agent import Agent, Agents
 from perdure.client import PerdureClient
@@ -89,8 +91,8 @@ async def test_a_worker_that_ends_closes_the_connections_to_models(
     served: list[CompleteActivities] = []
 
     class Remembered(CompleteActivities):
-        def __init__(self, store: Store, agents: Agents) -> None:
-            super().__init__(store, agents)
+        def __init__(self, store: Store, agents: Agents, catalog: ToolCatalog, paths: PathCache) -> None:
+            super().__init__(store, agents, catalog, paths)
             served.append(self)
 
     monkeypatch.setattr(worker_module, "CompleteActivities", Remembered)

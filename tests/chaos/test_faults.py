@@ -29,7 +29,7 @@ def test_a_sound_conversation_has_no_fault() -> None:
     ("messages", "found"),
     [
         ([user(), user()], "message id u1 is there 2 times"),
-        ([user(), user("u2")], "input m1 is there 2 times"),
+        ([user(), user("u2")], "input m1 of t is there 2 times"),
         ([user(), answer(DONE, status=Status(state="running"))], "turn 1 is still running"),
         ([user(), answer(*CALLS, RESULTS[0], DONE)], "turn 1 has the calls"),
         ([user(), answer(*CALLS, *RESULTS, RESULTS[1], DONE)], "turn 1 has the calls"),

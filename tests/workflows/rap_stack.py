@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from perdure import ids
@@ -23,6 +22,7 @@ from tests.fakes.rap_server import FakeRapServer, Invocation
 from tests.gateway.served import Served
 from tests.recorded import chained_runs
 from tests.stack import Stack
+from tests.workflows.soundness import failed_tasks
 
 
 class RapStack(Stack):
@@ -66,7 +66,8 @@ class RapStack(Stack):
         await super().__aexit__(*failure)
         await self.gateway.__aexit__(*failure)
         if failure[0] is None:
-            assert await self.failed_tasks() == []
+            failed = await self.failed_tasks()
+            assert not failed, failed
 
     # -- what is done --------------------------------------------------------------------------------------------------
 
@@ -177,15 +178,12 @@ class RapStack(Stack):
         return len(await chained_runs(self.temporal, thread))
 
     async def failed_tasks(self) -> list[str]:
-        """Workflow tasks of all threads that have failed, other than those that a signal has come in the way of."""
+        """Workflow tasks of all threads that have failed, other than those that did nothing wrong."""
         found: list[str] = []
         async for run in self.temporal.list_workflows(f"TaskQueue = '{self.settings.task_queue}'"):
             handle = self.temporal.get_workflow_handle(run.id, run_id=run.run_id)
-            async for event in handle.fetch_history_events():
-                if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-                    failed = event.workflow_task_failed_event_attributes
-                    if failed.cause != WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND:
-                        found.append(f"{ids.thread_id(run.id)}: {failed.failure.message}")
+            events = [event async for event in handle.fetch_history_events()]
+            found += [f"{ids.thread_id(run.id)}: {failure}" for failure in failed_tasks(events)]
         return found
 
 

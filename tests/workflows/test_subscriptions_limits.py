@@ -11,7 +11,7 @@ from perdure.messages import TextPart
 from perdure.testing import Call
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
-from tests.fakes.rap_server import CANCEL, FakeRapServer, FakeTool
+from tests.fakes.rap_server import CANCEL, FakeRapServer, FakeTool, Invocation
 from tests.workflows.rap_stack import RapStack
 
 
@@ -32,6 +32,22 @@ async def paused(stack: RapStack, thread: str) -> str:
     return str(await eventually(why))
 
 
+async def told(stack: RapStack, thread: str, invocation: Invocation, text: str, *, associative: bool = True) -> None:
+    """An event as the thread itself gets it: the gateway stops those of a subscription that it knows to be paused."""
+    await stack.client.event(thread, invocation.id, text, id=text, associative=associative)
+
+
+async def resumed(stack: RapStack, thread: str, invocation: Invocation) -> None:
+    """Have a person resume the subscription, and wait until the gateway can know."""
+    await stack.control(thread, "resume_subscription", invocation.id)
+
+    async def is_resumed() -> bool:
+        (known,) = await stack.store.get_active_subscriptions(thread)
+        return known.paused is None
+
+    await eventually(is_resumed)
+
+
 async def test_too_many_events_in_a_minute_pause(
     temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
 ) -> None:
@@ -40,7 +56,7 @@ async def test_too_many_events_in_a_minute_pause(
         invocation = await stack.subscribed(thread, server)
         await _skip_to_a_fresh_minute()
         for number in range(6):
-            assert (await server.event(invocation, f"rain {number}", associative=True)).status == 200
+            await told(stack, thread, invocation, f"rain {number}")
         assert await paused(stack, thread) == "3 events came within a minute"
         await stack.dropped(thread, 3)
         await stack.heard(thread, "is paused")
@@ -50,8 +66,9 @@ async def test_too_many_events_in_a_minute_pause(
         ]
         assert invocation.id in notes[0]
         rounds = len(stack.model.requests)
-        await server.event(invocation, "rain 6", associative=True)
+        await told(stack, thread, invocation, "rain 6")
         await stack.dropped(thread, 4)
+        assert (await server.event(invocation, "rain 7", associative=True)).status == 410
         assert len(stack.model.requests) == rounds
         # Nobody was told, since a person may resume it.
         assert server.received(CANCEL) == []
@@ -64,16 +81,10 @@ async def test_a_budget_of_events_pauses_and_a_person_resumes(
     async with RapStack(temporal, store, server, limits=Limits(events_per_subscription=2)) as stack:
         invocation = await stack.subscribed(thread, server)
         for number in range(3):
-            await server.event(invocation, f"rain {number}", associative=True)
+            await told(stack, thread, invocation, f"rain {number}")
         assert await paused(stack, thread) == "it has sent 2 events, as many as one subscription may"
         await stack.dropped(thread, 1)
-        await stack.control(thread, "resume_subscription", invocation.id)
-
-        async def is_resumed() -> bool:
-            (known,) = (await stack.status(thread)).subscriptions
-            return known.paused is None
-
-        await eventually(is_resumed)
+        await resumed(stack, thread, invocation)
         await server.event(invocation, "sun", associative=True)
         await stack.heard(thread, "heard sun")
         assert await stack.events(thread) == ["rain 0", "rain 1", "sun"]
@@ -90,11 +101,12 @@ async def test_a_pause_lasts_over_restarts_and_hibernation(
         await stack.heard(thread, "is paused")
         await stack.terminate(thread)
         assert (await stack.status(thread)).subscriptions[0].paused == why
-        await server.event(invocation, "snow", associative=True)
+        assert (await server.event(invocation, "hail", associative=True)).status == 410
+        await told(stack, thread, invocation, "snow")
         await stack.dropped(thread, 1)
         assert await paused(stack, thread) == why
         assert await stack.events(thread) == ["rain"]
-        await stack.control(thread, "resume_subscription", invocation.id)
+        await resumed(stack, thread, invocation)
         await server.event(invocation, "sun", associative=True)
         await stack.heard(thread, "heard sun")
 
@@ -106,7 +118,7 @@ async def test_events_in_child_threads_are_bounded_too(
     async with RapStack(temporal, store, server, limits=Limits(events_per_subscription=2)) as stack:
         invocation = await stack.subscribed(thread, server)
         for number in range(4):
-            await server.event(invocation, f"rain {number}")
+            await told(stack, thread, invocation, f"rain {number}", associative=False)
         await stack.dropped(thread, 2)
         await eventually(lambda: _has_two_children(store, thread))
         _, last = await store.get_children(thread)

@@ -40,7 +40,7 @@ def script(asked: Asked) -> Reply:
     last = asked.results[-1] if asked.results else ""
     if "Your task is this alone" in last:
         return Reply(CALLS["wait"])
-    if last and "was interrupted" not in last:
+    if last and "was interrupted" not in last and "was cut short" not in last:
         return Reply(f"heard {last}")
     if asked.user_text.startswith("spawn "):
         stack = [asked.user_text.removeprefix("spawn ")]
