@@ -2,7 +2,7 @@
 
 What a server offers is asked for once in each conversation (a root thread and all below it) and kept with it, so that
 the model sees the same tools from the first turn to the last, whatever worker runs them and whatever the server offers
-later to others. A server that does not answer is left out and named; until it does, what it last offered serves.
+later to others. A server that does not answer is left out and named, and asked again a little later.
 """
 
 import asyncio
@@ -85,7 +85,6 @@ class ToolCatalog:
         self._static = {agent.name: _catalog(agent, {}, None) for agent in agents.values() if self._is_static(agent)}
         self._roots: OrderedDict[str, str] = OrderedDict()
         self._offers: OrderedDict[tuple[str, str], _Offers] = OrderedDict()
-        self._last: dict[tuple[str, str], dict[str, Any]] = {}
 
     async def of(self, agent: Agent, thread_id: str) -> Catalog:
         """The agent's tools in the conversation of a thread."""
@@ -159,7 +158,7 @@ class ToolCatalog:
                 return client.tools(await self._listing(agent, root, name, client, offers))
             except ToolsetUnavailable as error:
                 problems.append(str(error))
-                return self._last_offered(agent, name, client)
+                return ()
 
         clients = self._clients[agent.name]
         tools = await asyncio.gather(*(offered(name, client) for name, client in clients.items()))
@@ -181,12 +180,8 @@ class ToolCatalog:
         listing = await client.fetch()
         # Kept before it is used: what the model has seen once, it goes on seeing.
         await store_call(self._store.set_metadata(root, {_key(agent, name): listing}))
-        offers.listings[name] = self._last[agent.name, name] = listing
+        offers.listings[name] = listing
         return listing
-
-    def _last_offered(self, agent: Agent, name: str, client: ToolsetClient) -> tuple[Tool, ...]:
-        listing = self._last.get((agent.name, name))
-        return () if listing is None else client.tools(listing)
 
 
 def _has_server(toolset: Toolset) -> bool:

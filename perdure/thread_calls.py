@@ -34,6 +34,7 @@ from perdure.policy import WORKFLOW_TASK_TIMEOUT, ErrorType
 Result = TypeVar("Result")
 
 _PAUSE: Final = timedelta(seconds=0.2)
+_GRACE_S: Final = 2.0
 _PASSING: Final = frozenset(
     {RPCStatusCode.UNAVAILABLE, RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED, RPCStatusCode.INTERNAL}
 )
@@ -178,9 +179,17 @@ class ThreadCalls:
         deadline = clock() + self._patience.total_seconds()
         while True:
             left_s = deadline - clock()
+            # The SDK asks Temporal again and again for an update that no worker has taken: its own limit never ends it.
+            # Ours is a little later, since the SDK knows better what is wrong where Temporal itself does not answer.
+            limit = asyncio.timeout(max(left_s, 0.1) + _GRACE_S)
             try:
-                return await call(timedelta(seconds=max(left_s, 0.1)))
+                async with limit:
+                    return await call(timedelta(seconds=max(left_s, 0.1)))
+            except TimeoutError as error:
+                raise self.no_worker() from error
             except (RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+                if limit.expired():
+                    raise self.no_worker() from error
                 if not _is_passing(error) or clock() + _PAUSE.total_seconds() >= deadline:
                     raise self._explained(error) from error
                 if isinstance(error, WorkflowUpdateFailedError):

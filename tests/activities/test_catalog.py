@@ -121,17 +121,6 @@ async def test_a_server_that_does_not_answer_is_named_and_left_out() -> None:
     assert server.fetched == 1
 
 
-async def test_what_a_server_last_offered_serves_while_it_does_not_answer() -> None:
-    """In a new conversation; it is still named."""
-    server = Server("s", "a")
-    bench = Bench(server)
-    await bench.of(await bench.thread("t1"))
-    server.offered = None
-    catalog = await bench.of(await bench.thread("t2"))
-    assert tuple(catalog.tools) == ("a",)
-    assert catalog.problems == ("s does not answer.",)
-
-
 async def test_a_server_that_answers_again_is_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the conversation that had to begin without it."""
     server = Server("s")

@@ -1,9 +1,16 @@
-"""Which failures of a call to a thread pass by themselves."""
+"""Calls to threads: which failures pass by themselves, and how long one is waited for."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.thread_calls import _is_passing
+from perdure.errors import Unreachable
+from perdure.inputs import Accepted
+from perdure.thread_calls import ThreadCalls, _is_passing
 
 MET_A_SIGNAL = "Unable to perform workflow execution update due to unexpected workflow task failure."
 
@@ -21,3 +28,26 @@ MET_A_SIGNAL = "Unable to perform workflow execution update due to unexpected wo
 def test_what_is_tried_again(message: str, status: RPCStatusCode, passing: bool) -> None:
     """What another try may mend is tried again, within the caller's patience; all else is told at once."""
     assert _is_passing(RPCError(message, status, b"")) is passing
+
+
+class EndlessHandle:
+    """A workflow whose updates no worker takes, asked by an SDK that asks again and again, whatever its own limit."""
+
+    async def execute_update(self, *_: Any, **__: Any) -> None:
+        """Never answered."""
+        await asyncio.Event().wait()
+
+
+class EndlessClient:
+    """A client of Temporal that leads to it."""
+
+    def get_workflow_handle(self, _: str) -> EndlessHandle:
+        """Whichever workflow is asked for."""
+        return EndlessHandle()
+
+
+async def test_an_update_that_no_worker_takes_ends_with_patience() -> None:
+    """The SDK's limit is one for each of its requests, and it makes one after the other."""
+    calls = ThreadCalls(cast("Client", EndlessClient()), "tasks", timedelta(seconds=0.2))
+    with pytest.raises(Unreachable, match="No worker answered within"):
+        await asyncio.wait_for(calls.update("t", "stop", Accepted), 10)
