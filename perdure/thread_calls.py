@@ -34,7 +34,9 @@ from perdure.policy import WORKFLOW_TASK_TIMEOUT, ErrorType
 Result = TypeVar("Result")
 
 _PAUSE: Final = timedelta(seconds=0.2)
-_GRACE_S: Final = 2.0
+_GRACE_S: Final = 11.0
+"""The SDK itself tries for ten seconds to reach a Temporal that is away, however long it is told to wait."""
+
 _PASSING: Final = frozenset(
     {RPCStatusCode.UNAVAILABLE, RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED, RPCStatusCode.INTERNAL}
 )
@@ -180,7 +182,7 @@ class ThreadCalls:
         while True:
             left_s = deadline - clock()
             # The SDK asks Temporal again and again for an update that no worker has taken: its own limit never ends it.
-            # Ours is a little later, since the SDK knows better what is wrong where Temporal itself does not answer.
+            # Ours is later, since the SDK knows better what is wrong where Temporal itself does not answer.
             limit = asyncio.timeout(max(left_s, 0.1) + _GRACE_S)
             try:
                 async with limit:

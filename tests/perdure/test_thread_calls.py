@@ -46,8 +46,9 @@ class EndlessClient:
         return EndlessHandle()
 
 
-async def test_an_update_that_no_worker_takes_ends_with_patience() -> None:
+async def test_an_update_that_no_worker_takes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK's limit is one for each of its requests, and it makes one after the other."""
+    monkeypatch.setattr("perdure.thread_calls._GRACE_S", 0.1)
     calls = ThreadCalls(cast("Client", EndlessClient()), "tasks", timedelta(seconds=0.2))
     with pytest.raises(Unreachable, match="No worker answered within"):
         await asyncio.wait_for(calls.update("t", "stop", Accepted), 10)
