@@ -37,6 +37,7 @@ class Children:
         self._background = background
         self._length = length
         self._stops = 0
+        self._making = 0
         self._is_closed = False
         self.any = False
 
@@ -88,7 +89,19 @@ class Children:
             self._is_closed = True
             self.stop("The parent thread was closed.")
 
+    @property
+    def making(self) -> bool:
+        """Whether any child is being made or started."""
+        return self._making > 0
+
     async def _spawned(self, request: SpawnRequest, is_wanted: Callable[[], bool], summary: str) -> SpawnResult:
+        self._making += 1
+        try:
+            return await self._made(request, is_wanted, summary)
+        finally:
+            self._making -= 1
+
+    async def _made(self, request: SpawnRequest, is_wanted: Callable[[], bool], summary: str) -> SpawnResult:
         self.any = True
         self._length.add(ACTIVITY + TASK)
         stops = self._stops

@@ -106,12 +106,13 @@ class ThreadWorkflow(ThreadDispatch):
         """One move of the thread; False if it is time to hibernate."""
         # What was decided while the thread was loaded is durable before anything rests on it.
         await self._sync()
-        while self._has_ready() and not self._is_history_full():
-            await self._accept()
-        if self._is_history_full():
-            # Events may come faster than their child threads are made, and each makes the run longer: so no more are
-            # taken until those that are under way are made. That is a matter of moments.
-            await workflow.wait_condition(lambda: not self._background.busy)
+        while self._has_ready() and not self._is_history_long():
+            if self._is_history_full():
+                # Events may come faster than their child threads are made, and each makes the run longer: so no more
+                # are taken until those that are under way are made. That is a matter of moments.
+                await workflow.wait_condition(lambda: not self._children.making)
+            if not self._is_history_long():
+                await self._accept()
         if self._is_history_long():
             await self._continue_as_new()
         if self._history.state.closed:

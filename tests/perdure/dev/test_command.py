@@ -34,7 +34,8 @@ class Dev:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "perdure", "dev", *arguments],
             cwd=folder,
-            env={**environment(), **more},
+            # A port of its own: tests of other processes start gateways on the usual one, or on the next that is free.
+            env={**environment(), "PERDURE_GATEWAY_PORT": str(process.free_port()), **more},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
