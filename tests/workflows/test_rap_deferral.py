@@ -196,7 +196,11 @@ async def test_deferral_over_continue_as_new(
         texts = [f"rain {number}" for number in range(20)]
         await send(server, subscription, *texts)
         await stack.deferred(thread, 20)
-        assert await stack.runs(thread) > runs
+
+        async def has_gone_on() -> bool:
+            return await stack.runs(thread) > runs
+
+        await eventually(has_gone_on)
         assert await stack.events(thread) == []
         await server.result(call, "done")
         await stack.heard(thread, "rain 19")
