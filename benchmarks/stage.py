@@ -61,7 +61,7 @@ async def stage(agent: str, environment: Mapping[str, str] | None = None) -> Asy
             exits.push_async_callback(worker.stop)
             await worker.ready(temporal)
             yield Stage(PerdureClient(temporal, store), worker, server, postgres.url, _postmaster(folder / "postgres"))
-        except BaseException:
+        except BaseException:  # a benchmark that is cancelled at its limit has to say what the worker was doing
             sys.stderr.write((folder / "worker.log").read_text(errors="replace")[-4000:])
             raise
 

@@ -103,7 +103,7 @@ class PerdureClient(ThreadControl):
                 task_queue=task_queue or settings.task_queue,
                 patience=patience,
             )
-        except BaseException:
+        except BaseException:  # cancelled: whoever gave up must not leave the pool open
             await store.close()
             raise
         client._close = store.close

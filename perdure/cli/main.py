@@ -45,7 +45,7 @@ class _Commands(TyperGroup):
         module = importlib.import_module(f"perdure.cli.{COMMANDS[cmd_name]}")
         command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         command.command(cmd_name)(getattr(module, cmd_name))
-        return typer.main.get_command(command)  # type: ignore[return-value]
+        return typer.main.get_command(command)  # type: ignore[return-value]  # typer brings a click of its own
 
 
 app: Final = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
