@@ -7,23 +7,30 @@ has accepted before, or whose words are in a blob that is not stored, is refused
 manager can build it again without it.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from perdure.approval import Decision, RememberedDecision
 from perdure.codec import Text, Wire
 from perdure.messages import Message, Part, Status, ToolResultPart, Usage
 
 
 class AppendMessage(Wire):
-    """A new message. Its parent is the thread's head unless `message.parent_id` names one; it becomes the head.
+    """A new message. Its parent is the thread's head unless something else is said; it becomes the head.
 
-    With `message.input_id` set, the input is recorded as accepted under `digest` in the same transaction.
+    The parent is `message.parent_id`; or the parent of the message `beside`; or the message `answering`, of an
+    assistant's message its parent, so that an answer stands beside another one; or nothing `at_root`. With
+    `input_id` (else `message.input_id`) the input is recorded as accepted under `digest` in the same transaction.
     """
 
     kind: Literal["append_message"] = "append_message"
     message: Message
     digest: str | None = None
+    beside: str | None = None
+    answering: str | None = None
+    at_root: bool = False
+    input_id: str | None = None
 
 
 class AppendParts(Wire):
@@ -116,6 +123,106 @@ class SetDue(Wire):
     due: float
 
 
+class Decide(Wire):
+    """What became of the question whether an open call may run. The first decision stays; it is kept with its part."""
+
+    kind: Literal["decide"] = "decide"
+    call_id: str
+    decision: Decision
+
+
+class RememberDecision(Wire):
+    """A decision holds for calls to come. One for the same tool and arguments is replaced."""
+
+    kind: Literal["remember_decision"] = "remember_decision"
+    remembered: RememberedDecision
+
+
+class ShowInterim(Wire):
+    """A preliminary result of an open call: readers see it, and the call goes on. The last one stays."""
+
+    kind: Literal["show_interim"] = "show_interim"
+    result: ToolResultPart
+
+
+class StoreLateResult(Wire):
+    """The result of a call that nobody waited for any more takes the place of the one that was made up for it.
+
+    Only of one whose outcome is interrupted, cancelled or expired: what a tool has returned is never replaced. The
+    call's outcome decides at the moment of writing; another one, and a call that is not in the message, is left alone.
+    """
+
+    kind: Literal["store_late_result"] = "store_late_result"
+    message_id: str
+    result: ToolResultPart
+
+
+class SwitchBranch(Wire):
+    """The branch of a message is opened, and below it what was last open there (`perdure.tree`)."""
+
+    kind: Literal["switch_branch"] = "switch_branch"
+    message_id: str
+    input_id: str
+    digest: str
+
+
+class DeleteMessage(Wire):
+    """A message goes, with all that was kept of its content; what is below it moves to its parent or `replacement_id`.
+
+    Child threads that inherit up to it inherit up to its parent from now on, whole.
+    """
+
+    kind: Literal["delete_message"] = "delete_message"
+    message_id: str
+    replacement_id: str | None = None
+    input_id: str
+    digest: str
+
+
+class ResetThread(Wire):
+    """All below a message goes, on all branches; all there is if that is None."""
+
+    kind: Literal["reset_thread"] = "reset_thread"
+    message_id: str | None
+    input_id: str
+    digest: str
+
+
+class ImportedMessage(Wire):
+    """A message from outside, its ids those of the file; `created_at` is its time as text (ISO 8601), if it has one.
+
+    A running or paused message is a turn that can be resumed: calls among its parts without a result are open.
+    """
+
+    message: Message
+    created_at: str | None = None
+
+
+class ImportMessages(Wire):
+    """Messages from outside are added to the tree, and its head is theirs.
+
+    They are in the blob. Whoever applies the batch reads them from there and puts them, checked, into `messages`: they
+    never travel through Temporal. `head_id` is theirs; their ids are those of the file.
+    """
+
+    kind: Literal["import_messages"] = "import_messages"
+    blob: str
+    input_id: str
+    digest: str
+    messages: tuple[ImportedMessage, ...] = ()
+    head_id: str | None = None
+
+
+class AnnotateMessage(Wire):
+    """Values are merged into a message's metadata; None removes a key."""
+
+    kind: Literal["annotate_message"] = "annotate_message"
+    message_id: str
+    metadata: dict[str, Any]
+    input_id: str
+    digest: str
+
+
 class CloseThread(Wire):
     """The thread takes nothing more."""
 
@@ -132,7 +239,16 @@ Operation = Annotated[
     | TrackSubscription
     | RemoveSubscription
     | SetDue
-    | CloseThread,
+    | CloseThread
+    | Decide
+    | RememberDecision
+    | ShowInterim
+    | StoreLateResult
+    | SwitchBranch
+    | DeleteMessage
+    | ResetThread
+    | ImportMessages
+    | AnnotateMessage,
     Field(discriminator="kind"),
 ]
 
@@ -149,21 +265,50 @@ class SyncBatch(Wire):
 class Refused(Wire):
     """An input that the thread has accepted before; `conflict` if it was with other content.
 
-    Or one that nobody could read: `missing` if it names a blob that neither the thread nor an ancestor has.
+    Or one that nobody could read: `missing` if it names a blob that neither the thread nor an ancestor has. Or one
+    that the tree does not allow: `detail` says why, in a sentence for whoever asked.
     """
 
     input_id: str
     conflict: bool = False
     missing: bool = False
+    detail: Text | None = None
+
+
+class TreeReport(Wire):
+    """How the tree stands after a batch that did more to it than to go on at the head.
+
+    `last` is the head's status, None of a message that is no turn; `paused` says that the head is a turn that waits for
+    people. Of the turn that runs, if there is one, `followers` counts the messages below it, and `hidden` says that it
+    is not on the path to the head. `turn` is the thread's.
+    """
+
+    head_id: str | None = None
+    last: Status | None = None
+    paused: bool = False
+    followers: int = 0
+    hidden: bool = False
+    turn: int = 0
 
 
 class SyncReport(Wire):
     """What a batch did. With `refused` not empty nothing was written and the version is unchanged.
 
-    `steps` names the (turn, step) pairs whose parts are durable since this batch: what dispatch waits for.
+    `steps` names the (turn, step) pairs whose parts are durable since this batch: what dispatch waits for. `tree` is
+    set if the batch changed the tree (`changes_tree`).
     """
 
     number: int
     steps: tuple[tuple[int, int], ...] = ()
     refused: tuple[Refused, ...] = ()
     detail: Text | None = None
+    tree: TreeReport | None = None
+
+
+def changes_tree(operation: Operation) -> bool:
+    """Whether an operation needs the tree's shape, and a report of it: all but those that go on at the head do."""
+    if isinstance(operation, AppendMessage):
+        return bool(
+            operation.at_root or operation.beside or operation.answering or operation.message.parent_id is not None
+        )
+    return isinstance(operation, SwitchBranch | DeleteMessage | ResetThread | ImportMessages)

@@ -8,9 +8,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from perdure.approval import ApprovalRequest
 from perdure.codec import Text, Wire, clip
 from perdure.errors import UsageError
-from perdure.inputs import Event
+from perdure.inputs import Disposition, Event
 from perdure.messages import Status, Usage
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
 from perdure.ports import Choice, Subscription, Tail, ThreadKind
@@ -105,6 +106,7 @@ class CompleteRequest(Wire):
     """Input of `complete`: one model call. The attempt is Temporal's attempt of the activity, after `attempts` others.
 
     A run that takes a turn over from another counts on from there, so that the two never write as the same attempt.
+    `message_id` is the turn's message, if that is not the head: the model reads the path to it.
     """
 
     thread_id: str
@@ -112,6 +114,7 @@ class CompleteRequest(Wire):
     turn: int
     step: int = 0
     attempts: int = 0
+    message_id: str | None = None
 
 
 class CallOutline(Wire):
@@ -119,7 +122,8 @@ class CallOutline(Wire):
 
     `error` says why it must not be executed. What is needed to dispatch it is recorded here, so that a replay does
     not depend on the agent's present declaration: for a call that the workflow itself carries out, its arguments too,
-    or the timer that they ask for.
+    or the timer that they ask for. With `approval` (without its words) it waits for a decision, which one that was
+    remembered for the tool, or for `arguments_digest`, replaces.
     """
 
     index: int
@@ -134,6 +138,8 @@ class CallOutline(Wire):
     task_queue: Text | None = None
     timer: Timer | None = None
     retry_safe: bool = False
+    approval: ApprovalRequest | None = None
+    arguments_digest: str | None = None
 
 
 class CompleteResult(Wire):
@@ -228,13 +234,13 @@ class CallStatus(Wire):
     """An open call, as the query `open_calls` shows it.
 
     `kind` says who carries it out; None if its workflow does not run, since the store does not know it. `due` is when
-    it ends by itself, in seconds since 1970.
+    it ends by itself, in seconds since 1970. In the state `approval` it waits for somebody to approve it.
     """
 
     call_id: str
     tool: Text
     preview: Text = ""
-    state: Literal["waiting", "running", "settled"] = "waiting"
+    state: Literal["waiting", "running", "settled", "approval"] = "waiting"
     kind: ToolKind | None = None
     due: float | None = None
 
@@ -277,6 +283,25 @@ class ThreadStatus(Wire):
     dropped: int = 0
     children: bool = False
     choices: tuple[Choice, ...] = ()
+
+
+class TreeChanged(Wire):
+    """The answer to the updates `regenerate` and `change_tree`: what became of it, and the head of the thread now.
+
+    `message_id` is the new answer of `regenerate`.
+    """
+
+    disposition: Disposition = "changed"
+    head_id: str | None = None
+    message_id: str | None = None
+
+
+class Approved(Wire):
+    """The answer to the update `decide`. `pending` are the calls of the turn that still wait for a decision."""
+
+    call_id: str
+    disposition: Disposition = "settled"
+    pending: tuple[str, ...] = ()
 
 
 class Stopped(Wire):

@@ -35,6 +35,11 @@ def call_id(thread: str, turn: int, step: int, index: int) -> str:
     return CALL_PREFIX + uuid.UUID(_uuid(thread, "call", str(turn), str(step), str(index))).hex
 
 
+def imported_message_id(thread: str, given_id: str) -> str:
+    """The id of a message that came into a thread from outside under another id."""
+    return _uuid(thread, "import", given_id)
+
+
 def child_thread_id(thread: str, cause: str) -> str:
     """The id of the child thread that a call or an event makes; `cause` is the id of that."""
     return _uuid(thread, "child", cause)

@@ -4,15 +4,19 @@ These are typed by people too (`temporal workflow signal --input '{"id":"m1","te
 refused with their name instead of being carried along.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from perdure.codec import Text, Wire, digest
+from perdure.approval import Short
+from perdure.codec import Text, Wire, digest, dumps
 from perdure.messages import FileRef, Outcome
 
 INLINE_BYTES = 32 * 1024
 """Content up to this size travels in its signal; larger content is stored first and travels as a blob id."""
+
+ROOT: Final = "root"
+"""What `parent_id` says for the beginning of the conversation, which is no message."""
 
 Mode = Literal["interrupt", "queue", "steer", "reject"]
 InputId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -29,6 +33,10 @@ class UserMessage(Input):
 
     `interrupt` stops it, `queue` waits for its end, `steer` joins before its next model call, `reject` gives up.
     With `blob` the whole text is in the store, `text` holds its beginning and `sha256` the digest of the whole.
+
+    They follow the last message of the conversation, or the message `parent_id` (`ROOT`: they begin a conversation of
+    their own); or, if only `source_id` is given, they stand beside that message as an edited version of it. Without
+    `run` nobody answers them and nothing is interrupted.
     """
 
     kind: Literal["user_message"] = "user_message"
@@ -38,6 +46,9 @@ class UserMessage(Input):
     blob: str | None = None
     sha256: str | None = None
     metadata: dict[str, Any] | None = None
+    parent_id: InputId | None = None
+    source_id: InputId | None = None
+    run: bool = True
 
     @property
     def digest(self) -> str:
@@ -55,6 +66,9 @@ class Interrupt(Input):
 class ToolResult(Input):
     """The result of an open call, from outside the worker. Deduplicated against the history, so it needs no id.
 
+    A `preliminary` one is shown until the next comes, and the call stays open. With `message_id`, the message of the
+    call, it is also taken for a call that nobody waits for any more: then it is stored, and nothing runs.
+
     `staged` marks a result that the dispatch activity has already stored under the call; it never comes from outside.
     With `subscription` a call that went well goes on sending events. `display` is what people are shown instead of the
     content: segments, best first (RAP sheet, 2.4), or the blob that holds them.
@@ -70,6 +84,8 @@ class ToolResult(Input):
     subscription: bool = False
     files: tuple[FileRef, ...] = ()
     display: Text | None = None
+    preliminary: bool = False
+    message_id: InputId | None = None
 
 
 EventSource = Literal["subscription", "child", "parent"]
@@ -108,11 +124,71 @@ class Control(Input):
     call_id: str = ""
 
 
+class Regenerate(Input):
+    """Answer once more: a new answer beside the message, or below it if it is a user's. The old one stays."""
+
+    kind: Literal["regenerate"] = "regenerate"
+    id: InputId
+    message_id: InputId
+
+    @property
+    def digest(self) -> str:
+        """What tells this from another request under the same id."""
+        return digest(self.message_id)
+
+
+class TreeChange(Input):
+    """What a person does with the branches of a conversation.
+
+    switch: show the branch of the message. delete: that message goes, what follows it moves up to its parent, or to
+    `replacement_id`. reset: all that follows the message goes; `ROOT` for all there is. import: the messages of the
+    blob (`perdure.interchange`) are added. annotate: `metadata` is merged into the message's.
+    """
+
+    kind: Literal["tree_change"] = "tree_change"
+    id: InputId
+    action: Literal["switch", "delete", "reset", "import", "annotate"]
+    message_id: InputId | None = None
+    replacement_id: InputId | None = None
+    blob: str | None = None
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def digest(self) -> str:
+        """What tells this change from another one under the same id."""
+        return digest(dumps(self.with_(id="")))
+
+
+class Approval(Input):
+    """A person's answer to the question whether a call may run; the fields are those of `perdure.approval.Decision`."""
+
+    kind: Literal["approval"] = "approval"
+    call_id: InputId
+    approved: bool | None = None
+    option_id: InputId | None = None
+    text: Short | None = None
+    answers: dict[str, Any] | None = None
+    reason: Short | None = None
+    by: Short | None = None
+    at: float = Field(default=0.0, allow_inf_nan=False)
+
+    @property
+    def id(self) -> str:
+        """A call is decided once, so its own id will do."""
+        return self.call_id
+
+
 def _digest(text: str, blob: str | None, sha256: str | None) -> str:
     return digest(text) if blob is None else sha256 or blob
 
 
-AnyInput = Annotated[UserMessage | Interrupt | ToolResult | Event | Control, Field(discriminator="kind")]
+AnyInput = Annotated[
+    UserMessage | Interrupt | ToolResult | Event | Control | Regenerate | TreeChange | Approval,
+    Field(discriminator="kind"),
+]
+
+Identified = UserMessage | Event | Regenerate | TreeChange
+"""Inputs that the store knows again by their ids."""
 
 Disposition = Literal[
     "started",
@@ -126,13 +202,18 @@ Disposition = Literal[
     "dropped",
     "deferred",
     "spawned",
+    "appended",
+    "changed",
+    "refused",
 ]
 """What became of an input.
 
 started: it opened a turn; interrupted: it did so after stopping one; queued, steered, deferred: it waits; settled: it
-closed a call; spawned: a child thread handles it; rejected: mode `reject` met a running turn; duplicate: known
-already, nothing changed; conflict: its id is taken by other content, nothing changed; dropped: there is nothing it
-could belong to, or the blob that should hold it is not stored.
+closed a call or decided about it; spawned: a child thread handles it; appended: it was added and nobody answers it;
+changed: the tree is as was asked; rejected: mode `reject` met a running turn; duplicate: known already, nothing
+changed; conflict: its id is taken by other content, nothing changed; dropped: there is nothing it could belong to, or
+the blob that should hold it is not stored; refused: it names what is not there, or asks for what cannot be done, and
+nothing changed.
 """
 
 

@@ -9,12 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from perdure.approval import ApprovalRequest, Decision
 from perdure.codec import Text, Wire
 
 Role = Literal["user", "assistant", "event"]
 Outcome = Literal["ok", "error", "denied", "interrupted", "cancelled", "expired"]
 StatusState = Literal["running", "requires_action", "complete", "incomplete"]
-IncompleteReason = Literal["cancelled", "error", "length", "content_filter", "limit", "steered"]
+IncompleteReason = Literal["cancelled", "error", "length", "content_filter", "limit", "steered", "other"]
+StatusReason = Literal[IncompleteReason, "unknown", "interrupt"]
+"""`unknown` is said of complete messages and `interrupt` of ones that require action, where they came from outside."""
 
 
 class ProviderData(Wire):
@@ -61,7 +64,10 @@ class FilePart(PartBase):
 
 
 class ToolCallPart(PartBase):
-    """A call as the model wrote it; `arguments` is the exact JSON text. With `error` set it must not be executed."""
+    """A call as the model wrote it; `arguments` is the exact JSON text. With `error` set it must not be executed.
+
+    With `approval` it runs only once somebody has approved it; `decision` is what became of that question.
+    """
 
     kind: Literal["tool_call"] = "tool_call"
     call_id: str
@@ -69,6 +75,8 @@ class ToolCallPart(PartBase):
     arguments: Text = "{}"
     error: Text | None = None
     provider: ProviderData | None = None
+    approval: ApprovalRequest | None = None
+    decision: Decision | None = None
 
     @property
     def refusal(self) -> "ToolResultPart | None":
@@ -127,12 +135,16 @@ class Status(Wire):
     """Where a message stands. `detail` is a sentence for people: what happened and what to do."""
 
     state: StatusState = "complete"
-    reason: IncompleteReason | None = None
+    reason: StatusReason | None = None
     detail: Text | None = None
 
 
 class Message(Wire):
-    """A node of the tree. `parent_parts` cuts an inherited parent: only its first so many parts are on the path."""
+    """A node of the tree. `parent_parts` cuts an inherited parent: only its first so many parts are on the path.
+
+    `source_id` is the message that this one was edited from: it says so, and changes nothing in the tree. `metadata`
+    is for the people around the conversation and never shown to a model.
+    """
 
     id: str
     thread_id: str
@@ -144,6 +156,7 @@ class Message(Wire):
     parts: tuple[Part, ...] = ()
     input_id: str | None = None
     metadata: dict[str, Any] | None = None
+    source_id: str | None = None
     seq: int = 0
 
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from perdure.approval import ApprovalRequest, Decision, RememberedDecision
 from perdure.batch import SyncBatch, SyncReport
 from perdure.codec import Text, Wire
-from perdure.messages import Message, Part, ToolResultPart, Usage
+from perdure.messages import Message, Part, Status, ToolResultPart, Usage
 from perdure.timer import Timer
 from perdure.tools import ToolKind
 from perdure.turn_buffer import Chunk
@@ -64,12 +65,15 @@ class Path(Wire):
     """The conversation from its start, or from the newest summary on it, to the head; oldest first.
 
     `extends` is the message that the reader knew already: the messages follow after it and it is not among them.
+    `shape` rises when something on the way up from a message to the root may have changed (a message was deleted or
+    moved, a late result came in): what was read under another number is void.
     """
 
     messages: tuple[Message, ...] = ()
     summary: Summary | None = None
     extends: str | None = None
     seq: int = 0
+    shape: int = 0
 
 
 class OpenCall(Wire):
@@ -79,7 +83,8 @@ class OpenCall(Wire):
     be executed has its result from the start. `kind`, `passive` and `timeout_s` are those of the agent's tool: stores
     do not know them. `load` adds them, and leaves of arguments a preview and of a result only that there is one; whole
     arguments stay where the workflow itself carries the call out, or the `timer` that they ask for. `due` is when it
-    ends by itself (`SetDue`).
+    ends by itself (`SetDue`). `approval` and `decision` are those of the call's part, `arguments_digest` what `load`
+    adds for decisions to come; `interim` is the newest preliminary result.
     """
 
     call_id: str
@@ -100,6 +105,10 @@ class OpenCall(Wire):
     task_queue: Text | None = None
     timer: Timer | None = None
     retry_safe: bool = False
+    approval: ApprovalRequest | None = None
+    decision: Decision | None = None
+    arguments_digest: str | None = None
+    interim: ToolResultPart | None = None
 
 
 class Subscription(Wire):
@@ -122,11 +131,14 @@ class Subscription(Wire):
 class Tail(Wire):
     """All that the history manager needs to go on, whatever the length of the conversation.
 
-    `message` is the head without its parts, `parts` their number; `calls` are in call order; `step` is the step of the
-    open calls, or else the one after the last committed step of the head's turn; `attempt` is the one that owns the
-    turn buffer, 0 if that is empty; `processed` are the newest accepted inputs with their digests, oldest first;
-    `children` counts the child threads that are not closed;
-    `unstarted` are those of them that were made and never ran: their owner vanished before it could start them.
+    `message` is the turn that runs, wherever it is in the tree, or else the head; without its parts, whose number is
+    `parts`. `calls` are its open ones, in call order; `step` is their step, or else the one after the last committed
+    step of its turn; `followers` counts the messages below it; `hidden` says that it is not on the path to the head.
+    `last` is the status of the head if that is a turn, and `paused` says that it waits for people, be it `message` or
+    not. `attempt` is the one that owns the turn buffer, 0 if that is empty; `processed` are the newest accepted inputs
+    with their digests, oldest first; `children` counts the child threads that are not closed; `unstarted` are those of
+    them that were made and never ran: their owner vanished before it could start them. `remembered` are decisions for
+    calls to come.
     """
 
     thread: ThreadRecord
@@ -139,6 +151,11 @@ class Tail(Wire):
     processed: tuple[tuple[str, str], ...] = ()
     children: int = 0
     unstarted: tuple[str, ...] = ()
+    last: Status | None = None
+    followers: int = 0
+    hidden: bool = False
+    paused: bool = False
+    remembered: tuple[RememberedDecision, ...] = ()
 
 
 StepState = Literal["open", "done"]
@@ -207,7 +224,8 @@ class Change(Wire):
     void. part: a part was committed at a position of a message; it replaces what streamed. call: an open call
     started, got its result staged, or ends by itself at another time. message: a message was added or its status
     changed; the first is told with the status it had then, so the parts of a turn come before its end. choice: a
-    person is asked something, or has answered. view: it has other content, or none.
+    person is asked something, or has answered. view: it has other content, or none. tree: the path is another one, or
+    something in the middle of it is: take a new snapshot. A part that is told again is a call that was decided about.
     """
 
     seq: int
@@ -223,6 +241,7 @@ class Change(Wire):
     message: Message | None = None
     choice: Choice | None = None
     view: View | None = None
+    tree: bool = False
 
 
 class Snapshot(Wire):
@@ -251,6 +270,32 @@ class Counts(Wire):
     event: int = 0
 
 
+class TreeMessage(Wire):
+    """A message in the whole tree, with its place among its siblings (`perdure.tree.TreeNode`).
+
+    `parent_id` is None at the root, which for a child thread stands for what it inherits. `given_id` is the id under
+    which it was imported; exports use that.
+    """
+
+    message: Message
+    parent_id: str | None = None
+    place: int = 0
+    created_at: datetime | None = None
+    given_id: str | None = None
+
+
+class StoredTree(Wire):
+    """A thread's own messages on all branches, in any order; `remembered` as in `perdure.tree`, None for the root.
+
+    `calls` are all open ones, those of paused turns on other branches too.
+    """
+
+    head_id: str | None = None
+    messages: tuple[TreeMessage, ...] = ()
+    remembered: tuple[tuple[str | None, str], ...] = ()
+    calls: tuple[OpenCall, ...] = ()
+
+
 class ConversationStore(Protocol):
     """Threads, the message tree, parts, the turn buffer, summaries and blobs."""
 
@@ -269,15 +314,23 @@ class ConversationStore(Protocol):
     async def append_messages(self, batch: SyncBatch) -> SyncReport:
         """Apply a batch in one transaction, once. Raises StaleWriter, ThreadNotFound. Safe to repeat.
 
-        Inputs that were accepted before, or whose words are in a blob that is not stored, are refused.
+        Inputs that were accepted before, whose words are in a blob that is not stored, or which the tree does not
+        allow, are refused.
         """
         ...
 
-    async def load_history_with_ancestors(self, thread_id: str, known: str | None = None) -> Path:
+    async def load_history_with_ancestors(
+        self, thread_id: str, known: str | None = None, message_id: str | None = None
+    ) -> Path:
         """The path from the head to the root or the newest summary, in one statement, whatever its length.
 
-        With `known`, a message on the path, only what follows it. Blobs of texts and files are not resolved.
+        With `known`, a message on the path, only what follows it. With `message_id`, the path to that message of the
+        thread instead of to its head. Blobs of texts and files are not resolved.
         """
+        ...
+
+    async def load_tree(self, thread_id: str, *, parts: bool = True) -> StoredTree:
+        """All branches, read at one point of time; without `parts` only the messages. Raises ThreadNotFound."""
         ...
 
     async def begin_step(self, thread_id: str, turn: int, step: int, attempt: int) -> Step:

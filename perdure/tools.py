@@ -26,6 +26,13 @@ Temporal activity on another task queue; workflow: the thread's own workflow (ti
 runtime, which starts and reaches other threads; rap, mcp: a server of that protocol.
 """
 
+Approval = Literal["always", "never"] | Callable[[Mapping[str, Any]], Any]
+"""Whether people are asked before a call runs: always, never, or what a function says of the arguments.
+
+The function is sync or async and returns a bool, or an `ApprovalRequest` that says what to ask. If it raises, people
+are asked.
+"""
+
 KEPT_ARGUMENTS: Final = frozenset[ToolKind]({"activity", "workflow", "rap"})
 """Calls whose arguments the workflow keeps: it hands them on, carries the call out, or remembers what subscribed."""
 
@@ -51,6 +58,7 @@ class Tool:
         toolset: the toolset that the tool came from; its server carries the call out.
         operation: the name that stands behind the tool: of an activity's type or a server's operation; `name` if None.
         task_queue: where an activity is picked up.
+        approval: whether people are asked before a call runs; None leaves it to the agent.
     """
 
     name: str
@@ -65,6 +73,7 @@ class Tool:
     toolset: str | None = None
     operation: str | None = None
     task_queue: str | None = None
+    approval: Approval | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no provider takes, when it is declared and not when a model is asked."""
