@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 log: "BoundLogger" = structlog.get_logger("perdure.gateway")
 
 IN_FLIGHT: Final = 64
-"""Callbacks that are worked on at once. Others wait for a moment."""
+"""Callbacks that are recorded at once. Others wait for a moment."""
 
 ROOM_BYTES: Final = 64 * 2**20
 """What their bodies may have together, since each is held in memory, with copies, until it is recorded."""
 
 _TURN_S: Final = 5.0
 _WORK_S: Final = 15.0
-"""How long a callback may wait for its turn, and how long recording it may take. Then the server is to send again."""
+"""How long a callback may wait for room and for its turn, and how long recording it may take. Then the server is to
+send again."""
 
 
 class Callbacks:
@@ -57,7 +58,7 @@ class Callbacks:
         self._delivery = Delivery(store, calls)
         self._limit_bytes = limit_bytes
         self._turns = asyncio.Semaphore(IN_FLIGHT)
-        self._room = Room(ROOM_BYTES)
+        self._room = Room(ROOM_BYTES, _TURN_S)
         self._key: bytes | None = None
 
     async def receive(self, request: Request, thread_id: str, call_id: str, token: str) -> Response:
@@ -89,8 +90,10 @@ class Callbacks:
             raise Refusal(403, "The token in this URL does not belong to its thread and call.")
         # Not before: in a path that is wrong a token may stand where an id should.
         structlog.contextvars.bind_contextvars(thread_id=thread_id, call_id=call_id)
-        async with self._turn(largest_body(request, self._limit_bytes)):
-            callback = self._read(await read_body(request, self._limit_bytes), thread_id, call_id)
+        largest = largest_body(request, self._limit_bytes)
+        # The turn comes last: who sends slowly must not have one.
+        async with self._room.receive(lambda: read_body(request, self._limit_bytes), largest) as body, self._turn():
+            callback = self._read(body, thread_id, call_id)
             async with asyncio.timeout(_WORK_S):
                 await self._record(callback, thread_id, call_id, _request_id(request, callback, call_id))
 
@@ -100,15 +103,10 @@ class Callbacks:
         return self._key
 
     @asynccontextmanager
-    async def _turn(self, body_bytes: int) -> AsyncGenerator[None]:
-        # The room comes last, so that nobody has any and waits.
+    async def _turn(self) -> AsyncGenerator[None]:
         async with asyncio.timeout(_TURN_S) as deadline, self._turns:
-            taken = await self._room.take(body_bytes)
             deadline.reschedule(None)
-            try:
-                yield
-            finally:
-                self._room.give_back(taken)
+            yield
 
     def _read(self, body: bytes, thread_id: str, call_id: str) -> Callback:
         try:

@@ -16,12 +16,12 @@ from perdure.ports import StepOutcome, Store, ThreadRecord
 
 
 class WaitingThread:
-    """A thread with `calls` open calls, whose ids are in `calls`."""
+    """A thread with `calls` open calls, whose ids are in `calls`; `store` is where it is."""
 
     def __init__(self, store: Store, thread_id: str, calls: int) -> None:
         self.thread_id = thread_id
         self.calls = tuple(ids.call_id(thread_id, 1, 0, index) for index in range(calls))
-        self._store = store
+        self.store = store
         self._message_id = ids.turn_message_id(thread_id, 1)
         self._version = 0
 
@@ -67,4 +67,4 @@ class WaitingThread:
         batch = SyncBatch(
             thread_id=self.thread_id, number=self._version, sync_id=f"s{self._version}", operations=operations
         )
-        assert not (await self._store.append_messages(batch)).refused
+        assert not (await self.store.append_messages(batch)).refused
