@@ -3,26 +3,38 @@
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from perdure.codec import Text, clip
+    from perdure.codec import Text
     from perdure.contract import CompleteResult, ThreadStatus
     from perdure.details import Line, details, remember, transcript
     from workflows.attributes import Attributes, State
-
-PROBLEMS = 10
-PROBLEM_CHARS = 500
+    from workflows.problems import Problem, Problems
 
 
 class Board:
-    """Bounded: the oldest line and the oldest problem go."""
+    """Bounded: the oldest line and the oldest problem go.
+
+    Attributes:
+        lines: the last ones.
+        noted: the problems, to carry over continue-as-new.
+    """
 
     def __init__(self) -> None:
         self.lines: tuple[Line, ...] = ()
-        self.problems: tuple[Text, ...] = ()
+        self.noted = Problems()
 
-    def restore(self, lines: tuple[Line, ...], problems: tuple[Text, ...]) -> None:
-        """Go on from the board of the run before; what this run has put up already is newer."""
+    @property
+    def problems(self) -> tuple[Text, ...]:
+        """The problems in sentences."""
+        return self.noted.told
+
+    def restore(self, lines: tuple[Line, ...], problems: tuple[Text, ...] = (), noted: Problems | None = None) -> None:
+        """Go on from the board of the run before; what this run has put up already is newer.
+
+        Runs that do not know `noted` yet carry `problems`.
+        """
         self.lines = (*lines, *self.lines)
-        self.problems = (*problems, *self.problems)[-PROBLEMS:]
+        noted = noted or Problems(happened=tuple(Problem(sentence=problem) for problem in problems))
+        self.noted = noted.before(self.noted)
 
     def line(self, who: str, text: str) -> None:
         """Somebody said something."""
@@ -35,16 +47,18 @@ class Board:
         if outline.detail and outline.finish not in ("stop", "tool_calls"):
             self.line("Assistant", f"({outline.finish}: {outline.detail})")
 
-    def problem(self, sentence: str) -> None:
-        """Something went wrong that nobody could be told in person."""
+    def problem(self, sentence: str, about: str = "") -> None:
+        """Something went wrong that nobody could be told in person. Of all that are `about` the same, one is shown."""
         workflow.logger.warning("thread problem", extra={"problem": sentence})
-        self.problems = (*self.problems, clip(sentence, PROBLEM_CHARS))[-PROBLEMS:]
+        self.noted = self.noted.adding(Problem(sentence=sentence, about=about))
 
     def problems_of(self, outline: CompleteResult) -> None:
-        """What is wrong with the tools that the model was offered; told once, and not with every step."""
-        for problem in outline.problems:
-            if clip(problem, PROBLEM_CHARS) not in self.problems:
-                self.problem(problem)
+        """What is wrong with the tools that the model was offered now. It is logged once, and not with every step."""
+        before = self.noted.tools
+        self.noted = self.noted.offering(outline.problems)
+        for problem in self.noted.tools:
+            if problem not in before:
+                workflow.logger.warning("thread problem", extra={"problem": problem})
 
     def transcript(self) -> str:
         """The last lines, as they were said."""

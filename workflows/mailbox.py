@@ -37,9 +37,14 @@ class Mailbox:
             content = read_input(kind, values[0] if values else None, str(workflow.uuid4()))
             if isinstance(content, Event):
                 content = content.with_(at=workflow.now().timestamp())
-            disposition = self.inbox.put(content)
         except UsageError as error:
             self._board.problem(str(error))
+            return
+        try:
+            disposition = self.inbox.put(content)
+        except UsageError as error:
+            # These come in streams.
+            self._board.problem(str(error), about=f"{kind} lost")
             return
         if disposition == "conflict":
             self.tell(content, disposition)
@@ -66,12 +71,17 @@ class Mailbox:
             self._board.line("User" if isinstance(content, UserMessage) else "Event", words)
         if self._answers.is_expected(content):
             self._answers.give(content, disposition)
-        elif disposition == "conflict":
-            self._board.problem(f"Input {content.id} came again with other content; the first content stays.")
-        elif disposition in ("rejected", "dropped"):
-            self._board.problem(f"Input {content.id} was {disposition}.")
+        elif disposition in ("conflict", "rejected", "dropped"):
+            self._board.problem(_refused(content, disposition), about=f"{content.kind} {disposition}")
 
     def _disposition(self, message: UserMessage, phase: Phase) -> Disposition | None:
         """What became of a message, None while that is not decided."""
         known = self._answers.get(message)
         return known or (None if self.inbox.has_ready(phase) else self.inbox.disposition(message.id))
+
+
+def _refused(content: UserMessage | Event, disposition: Disposition) -> str:
+    name = f"The event {content.id} of {content.call_id}" if isinstance(content, Event) else f"The message {content.id}"
+    if disposition == "conflict":
+        return f"{name} came again with other content; the first content stays."
+    return f"{name} was {disposition}."
