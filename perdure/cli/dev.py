@@ -5,15 +5,19 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.options import AGENTS_HELP
+from perdure.cli.options import AGENTS_HELP, port_number
 
 
 def dev(
-    agents: Annotated[str | None, typer.Argument(metavar="[MODULE:ATTRIBUTE]", help=AGENTS_HELP)] = None,
-    port: Annotated[int | None, typer.Option(help="Temporal's port.", show_default="7233, or a free one")] = None,
-    ui_port: Annotated[int | None, typer.Option(help="Temporal UI's port.", show_default="8233, or a free one")] = None,
+    agents: Annotated[str | None, typer.Argument(metavar="MODULE:ATTRIBUTE", help=AGENTS_HELP)] = None,
+    port: Annotated[
+        int | None, typer.Option(parser=port_number, help="Temporal's port.", show_default="7233, or a free one")
+    ] = None,
+    ui_port: Annotated[
+        int | None, typer.Option(parser=port_number, help="Temporal UI's port.", show_default="8233, or a free one")
+    ] = None,
     gateway_port: Annotated[
-        int | None, typer.Option(help="The gateway's port.", show_default="8321, or a free one")
+        int | None, typer.Option(parser=port_number, help="The gateway's port.", show_default="8321, or a free one")
     ] = None,
     data_dir: Annotated[Path, typer.Option(help="Where the servers keep their data.")] = Path(".perdure"),
 ) -> None:

@@ -4,10 +4,14 @@ from typing import Annotated
 
 import typer
 
+from perdure.cli.options import port_number
+
 
 def gateway(
     host: Annotated[str | None, typer.Option(help="The address to listen on.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="The port to listen on.", show_default="8321")] = None,
+    port: Annotated[
+        int | None, typer.Option(parser=port_number, help="The port to listen on.", show_default="8321")
+    ] = None,
 ) -> None:
     """Take in what tool servers send: results, events, questions and views.
 

@@ -1,5 +1,16 @@
-"""Words that several commands share."""
+"""What several commands take, and what they say of it."""
 
 from typing import Final
 
+import typer
+
 AGENTS_HELP: Final = "An Agent, a list of them, or a function that makes them. Left out: the built-in demo agent."
+
+
+def port_number(text: str | int) -> int:
+    """A TCP port as it was typed."""
+    # A default that is an int already is asked about too.
+    typed = str(text).strip()
+    if not (typed.isascii() and typed.isdigit() and len(typed) <= 5 and 1 <= int(typed) <= 65_535):
+        raise typer.BadParameter(f"{text!r} is no port: give a number from 1 to 65535.")
+    return int(typed)

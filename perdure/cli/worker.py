@@ -8,7 +8,10 @@ from perdure.cli.options import AGENTS_HELP
 
 
 def worker(
-    agents: Annotated[str | None, typer.Argument(metavar="[MODULE:ATTRIBUTE]", help=AGENTS_HELP)] = None,
+    agents: Annotated[str | None, typer.Argument(metavar="MODULE:ATTRIBUTE", help=AGENTS_HELP)] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only find out whether these agents can be loaded, and end.")
+    ] = False,
 ) -> None:
     """Serve agents: run their threads, model calls and tools.
 
@@ -21,6 +24,9 @@ def worker(
     settings = load_settings()
     configure_logs(settings)
     served = load_agents(agents or DEMO)
+    if check:
+        typer.echo(f"{agents or DEMO} can be served: {', '.join(served)}.")
+        return
     from worker import run  # takes a second to import, and a wrong name should not have to wait for it
 
     run(served, settings)

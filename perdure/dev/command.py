@@ -12,8 +12,9 @@ from perdure.dev import process
 from perdure.dev.child import Child, describe_end, keep_running
 from perdure.dev.gateway_process import GatewayProcess
 from perdure.dev.stack import Stack, dev_stack, usual_port
-from perdure.dev.worker_process import WorkerProcess
+from perdure.dev.worker_process import WorkerProcess, check_agents
 from perdure.errors import ConfigurationError
+from perdure.loader import DEMO
 from perdure.settings import Settings, gateway_address, load_environment, without_password
 
 _console = Console(highlight=False, soft_wrap=True)
@@ -56,6 +57,8 @@ async def _run(target: str, data_dir: Path, ports: Ports) -> int:
     port = _gateway_port(settings, ports.gateway)
     # Who has named an outer address, a tunnel's for one, is reached there; the gateway listens all the same.
     url = settings.gateway_url or gateway_address(settings.gateway_host, port)
+    if target != DEMO and (code := await check_agents(target, {"PERDURE_GATEWAY_URL": url})):
+        return code  # before any server starts, and before the folder has data
     async with dev_stack(settings, data_dir, port=ports.temporal, ui_port=ports.ui, gateway_url=url) as stack:
         gateway = GatewayProcess(
             settings.gateway_host,

@@ -106,9 +106,14 @@ async def _prepare(database_url: str, client: Client) -> None:
 
 @contextmanager
 def _only_one(data_dir: Path) -> Generator[None]:
-    data_dir.mkdir(parents=True, exist_ok=True)
-    # The kernel drops the lock with the process, however it ends.
-    descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        # The kernel drops the lock with the process, however it ends.
+        descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The data cannot be kept in {data_dir} ({error.strerror}): choose another --data-dir."
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -1,5 +1,7 @@
 """A worker in a process of its own."""
 
+import os
+import sys
 from asyncio.subprocess import Process
 from collections.abc import Mapping
 from datetime import timedelta
@@ -12,6 +14,7 @@ from temporalio.client import Client
 
 from perdure import policy
 from perdure.contract import DEFAULT_TASK_QUEUE
+from perdure.dev import process
 from perdure.dev.child import Child
 from perdure.loader import DEMO
 
@@ -61,3 +64,17 @@ class WorkerProcess(Child):
             )
         )
         return any(poller.identity.startswith(f"{child.pid}@") for poller in answer.pollers)
+
+
+async def check_agents(target: str, environment: Mapping[str, str]) -> int:
+    """Find out whether a worker could load these agents: 0, or the exit code of a process that has said why it cannot.
+
+    Not in this process: what a module starts when it is imported, a server of its figures for one, would stay and be in
+    the way of the worker.
+    """
+    command = [sys.executable, "-m", "perdure", "worker", target, "--check"]
+    child = await process.spawn(command, env={**os.environ, **environment})
+    try:
+        return await child.wait()
+    finally:
+        await process.kill(child)

@@ -185,11 +185,53 @@ async def test_a_second_one_in_the_same_folder_is_refused(dev: Dev, folder: Path
 
 
 async def test_a_worker_that_cannot_start_ends_it(folder: Path) -> None:
-    """When the agents cannot be served it says why once, stops the servers, and ends with code 2."""
+    """When agents that were there when it looked cannot be loaded, it says why once, stops the servers; code 2."""
+    (folder / "mine.py").write_text(
+        "from pathlib import Path\nfrom perdure.agent import Agent\nfrom perdure.testing import Reply, ScriptedModel\n"
+        "Path('looked').mkdir()\n"
+        "agent = Agent('mine', model=ScriptedModel(lambda asked: Reply('hello')))\n"
+    )
     with (folder / "output").open("w+") as output:
-        dev = Dev(folder, output, "no_such_module:agent")
+        dev = Dev(folder, output, "mine:agent")
         assert dev.process.wait(60) == 2
-        assert dev.said.count("perdure: There is no module 'no_such_module' here") == 1
+        assert dev.said.count("perdure: 'mine' cannot be imported: FileExistsError") == 1
+        assert "Temporal " in dev.said
+
+
+@pytest.mark.parametrize("target", ["no_such_module:agent", "json:loads", "no colon"])
+async def test_agents_that_are_not_there_are_found_out_before_anything_starts(folder: Path, target: str) -> None:
+    """One line says what is wrong, with code 2, and no server was started for it."""
+    with (folder / "output").open("w+") as output:
+        dev = Dev(folder, output, target)
+        assert dev.process.wait(60) == 2
+        assert dev.said.startswith("perdure: ")
+        assert dev.said.count("\n") == 1
+        assert not (folder / ".perdure").exists()
+
+
+async def test_agents_that_are_there_are_served(folder: Path) -> None:
+    """The user's own module, checked first and then served."""
+    (folder / "mine.py").write_text(
+        "from perdure.agent import Agent\nfrom perdure.testing import Reply, ScriptedModel\n"
+        "agent = Agent('mine', model=ScriptedModel(lambda asked: Reply('hello')))\n"
+    )
+    with (folder / "output").open("w+") as output:
+        dev = Dev(folder, output, "mine:agent")
+        try:
+            await eventually(dev.serves, timeout=60)
+            assert dev.perdure("send", "t", "hi", "--wait") == "hello\n"
+        finally:
+            dev.process.terminate()
+            dev.process.wait(30)
+
+
+async def test_a_data_folder_that_cannot_be_is_refused(folder: Path) -> None:
+    """One line and code 2, not a traceback."""
+    (folder / "file").write_text("in the way")
+    with (folder / "output").open("w+") as output:
+        dev = Dev(folder, output, "--data-dir", "file")
+        assert dev.process.wait(60) == 2
+        assert dev.said == "perdure: The data cannot be kept in file (File exists): choose another --data-dir.\n"
 
 
 async def test_usual_ports_that_are_taken_are_no_obstacle(dev: Dev, folder: Path) -> None:
