@@ -4,7 +4,8 @@ PerdureError
 ├── UsageError             somebody asked for something that cannot be: bad input, wrong option
 │   ├── UnknownAgent       no agent of this name is served here
 │   ├── UnknownMessage     no message of this id is in the thread
-│   └── ThreadClosed       the thread takes nothing more
+│   ├── ThreadClosed       the thread takes nothing more
+│   └── NotTaken           the thread did not take a message; what became of it is told
 ├── ConfigurationError     a setting is missing or wrong; the process cannot start
 ├── StoreError
 │   ├── StoreUnavailable   the database cannot be reached now; retrying helps
@@ -23,7 +24,7 @@ PerdureError
 └── UnflushedTurn          bug: sync was called with a turn in the buffer
 """
 
-from typing import Self
+from typing import Final, Self
 
 from perdure.messages import Status
 
@@ -57,6 +58,26 @@ class ThreadClosed(UsageError):
     def of(cls, thread_id: str) -> Self:
         """The error for this thread."""
         return cls(f"The thread {thread_id!r} is closed and takes nothing more; start another one.")
+
+
+_NOT_TAKEN: Final = {
+    "rejected": "the thread is answering already, and in the mode `reject` words give way to that; send it later",
+    "conflict": "its id was used before with other words; take another id",
+    "dropped": "the thread could not store it; send it again",
+}
+
+
+class NotTaken(UsageError):
+    """The thread did not take a message. Nothing was changed by it."""
+
+    def __init__(self, disposition: str, detail: str | None = None) -> None:
+        super().__init__(detail or f"The message was not taken ({disposition}): {_NOT_TAKEN[disposition]}.")
+        self.disposition = disposition
+
+    @classmethod
+    def of(cls, disposition: str, detail: str | None = None) -> Self | None:
+        """The error for a message of which this became; None if it was taken."""
+        return cls(disposition, detail) if disposition in _NOT_TAKEN else None
 
 
 class ConfigurationError(PerdureError):

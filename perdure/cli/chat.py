@@ -12,11 +12,11 @@ import typer
 from perdure.cli.answers import Answers
 from perdure.cli.conversation import Conversation
 from perdure.cli.printable import one_line
-from perdure.cli.questions import Questions, selected
+from perdure.cli.questions import Questions, is_attempt, no_choice, selected
 from perdure.cli.terminal import Terminal, open_terminal
-from perdure.cli.threads import connect, status_lines
+from perdure.cli.threads import connect, id_typed, status_lines, stop_thread
 from perdure.client import PerdureClient
-from perdure.errors import PerdureError, ViewOutdated
+from perdure.errors import NotTaken, PerdureError, ViewOutdated
 from perdure.inputs import Mode
 from perdure.ports import Choice
 
@@ -33,13 +33,16 @@ HELP: Final = (
     "/quit        leave; the thread goes on           //TEXT   say something that begins with /\n"
     "/result TEXT answer a call that waits for you; several: /result CALL_ID TEXT\n"
     "A question of a tool is answered by a number or its words; Enter or Escape alone takes the default.\n"
+    "/say TEXT    say to the thread what looks like such an answer\n"
     "Ctrl-C interrupts the turn; a second time, or when nothing runs, it leaves."
 )
-_MODES: Final[dict[str, Mode]] = {"/queue": "queue", "/steer": "steer"}
+_MODES: Final[dict[str, Mode]] = {"/say": "interrupt", "/queue": "queue", "/steer": "steer"}
 
 
 def chat(
-    thread: Annotated[str, typer.Argument(help="The thread's id; a new one begins, an old one goes on.")],
+    thread: Annotated[
+        str, typer.Argument(help="The thread's id; a new one begins, an old one goes on.", callback=id_typed)
+    ],
     agent: Annotated[str | None, typer.Option(help="The agent of a new thread; left out: the worker's first.")] = None,
 ) -> None:
     """Talk with a thread: its history, then the answer as it streams. Ctrl-C interrupts, twice leaves."""
@@ -168,6 +171,8 @@ class Chat:
                 await self._say(self._choose(question, None))
         elif question and (choice := selected(line, question)) is not None:
             await self._say(self._choose(question, choice))
+        elif question and not line.startswith("/") and is_attempt(line, question):
+            self._terminal.line(f"{no_choice(line, question)} /say TEXT says it to the thread.", "red")
         elif not line.startswith("/") or line.startswith("//"):
             self._send(line.removeprefix("/"), "interrupt")
         elif command in _MODES and text.strip():
@@ -205,16 +210,15 @@ class Chat:
                 self._terminal.line(f"✗ Not sent: {one_line(str(error))}", "red")
                 self._sent(input_id)
                 continue
-            if accepted.disposition in ("rejected", "conflict", "dropped"):
-                self._terminal.line(f"✗ Not taken ({accepted.disposition}): {one_line(text)}", "red")
+            if refused := NotTaken.of(accepted.disposition, accepted.detail):
+                self._terminal.line(f"✗ {one_line(str(refused))} It was: {one_line(text)}", "red")
                 self._sent(input_id)
 
     async def _status(self) -> str:
         return "\n".join(status_lines(await self._client.status(self._thread_id)))
 
     async def _stop(self) -> str:
-        stopped = await self._client.stop(self._thread_id)
-        return f"Turn {stopped.turn} is stopped." if stopped.turn else "Nothing was running."
+        return await stop_thread(self._client, self._thread_id)
 
     async def _choose(self, question: Choice, choice: int | None) -> None:
         words = "(the default)" if choice is None else question.choices[choice]

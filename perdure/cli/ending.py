@@ -1,4 +1,4 @@
-"""How a command ends: an error of ours is one line on stderr and exit code 2, everything else is a bug."""
+"""How a command ends: an error of ours is one line on stderr and an exit code, everything else is a bug."""
 
 import atexit
 import logging
@@ -7,9 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from perdure.errors import PerdureError
+from perdure.errors import NotTaken, PerdureError, TurnFailed
 
 FAILED: Final = 2
+"""The command could not be carried out as it was given, or nobody was there to do it."""
+
+NOT_DONE: Final = 1
+"""The command was right, and the thread did not do it: a message that was not taken, a turn that failed."""
 
 
 def exit_code(command: Callable[[], object]) -> int:
@@ -18,7 +22,7 @@ def exit_code(command: Callable[[], object]) -> int:
         command()
     except PerdureError as error:
         print(f"perdure: {' '.join(str(error).split())}", file=sys.stderr)
-        return FAILED
+        return NOT_DONE if isinstance(error, NotTaken | TurnFailed) else FAILED
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
             return ended.code or 0

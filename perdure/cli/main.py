@@ -1,7 +1,8 @@
 """The entry point of the command `perdure`. A command is imported when it is asked for, so that each starts quickly."""
 
 import importlib
-from typing import Final, NoReturn
+from importlib import metadata
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -31,6 +32,18 @@ COMMANDS: Final = {
 """Each command and the module of this package that holds a function of that name."""
 
 
+class _Command(TyperCommand):
+    """Says what is wrong with an argument in words for people."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer does it, without the label that pydantic puts before a complaint."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 class _Commands(TyperGroup):
     """Finds a command by importing its module."""
 
@@ -44,19 +57,29 @@ class _Commands(TyperGroup):
             return None
         module = importlib.import_module(f"perdure.cli.{COMMANDS[cmd_name]}")
         command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        command.command(cmd_name)(getattr(module, cmd_name))
+        command.command(cmd_name, cls=_Command)(getattr(module, cmd_name))
         return typer.main.get_command(command)  # type: ignore[return-value]  # typer brings a click of its own
 
 
 app: Final = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"perdure {metadata.version('perdure')}")
+        raise typer.Exit
+
+
 @app.callback()
-def perdure() -> None:
+def perdure(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Durable agent threads on Temporal."""
 
 
 def main() -> NoReturn:
-    """Run the command line; errors of ours end it with one line and exit code 2."""
+    """Run the command line; errors of ours end it with one line and an exit code."""
     put_runtime_on_path()
     leave(exit_code(lambda: app(prog_name="perdure")))

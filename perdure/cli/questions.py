@@ -1,10 +1,19 @@
 """What tools ask people in the middle of a call, as lines of a terminal, and the answers that are typed."""
 
+import re
+from difflib import get_close_matches
+from typing import Final
+
 from perdure.cli.conversation import Conversation, Output
 from perdure.cli.printable import one_line
+from perdure.codec import clip
 from perdure.ports import Choice
 
-_NUMBER_CHARS = 9
+_NUMBER_CHARS: Final = 9
+_TYPED_CHARS: Final = 60
+_NUMBER_LIKE: Final = re.compile(r"[#(]?[+-]?\d+([.,]\d*)?[)]?")
+_LIKENESS: Final = 0.8
+"""From here on typed words are nearly those of a choice: one letter of five may differ."""
 
 
 class Questions:
@@ -43,7 +52,8 @@ class Questions:
         return [
             f"? {call} asks: {one_line(choice.prompt)}",
             *choice_lines(choice),
-            "  Type a number; Enter or Escape alone takes the default.",
+            "  Type a number or its words; Enter or Escape alone takes the default.",
+            "  Other words interrupt the turn; /say TEXT sends what looks like an answer.",
         ]
 
 
@@ -61,3 +71,27 @@ def selected(typed: str, choice: Choice) -> int | None:
     if text.isascii() and text.isdigit() and len(text) <= _NUMBER_CHARS and 1 <= int(text) <= len(choice.choices):
         return int(text) - 1
     return next((at for at, words in enumerate(choice.choices) if words.casefold() == text.casefold()), None)
+
+
+def is_attempt(typed: str, choice: Choice) -> bool:
+    """Whether something that is none of the choices was meant as one: a number, their beginning, or nearly their words.
+
+    To take it as words to the thread would interrupt the turn, and to guess the choice could be worse.
+    """
+    text = typed.strip().casefold()
+    if not text or not choice.choices:
+        return False
+    if _NUMBER_LIKE.fullmatch(text):
+        return True
+    if len(text) > _TYPED_CHARS:  # nobody's slip, and comparing takes time with the square of the length
+        return False
+    words = [of.casefold() for of in choice.choices]
+    near = [of for of in words if len(of) <= 2 * _TYPED_CHARS]
+    return any(of.startswith(text) for of in words) or bool(get_close_matches(text, near, 1, _LIKENESS))
+
+
+def no_choice(typed: str, choice: Choice) -> str:
+    """What to say of an answer that is none of the choices."""
+    count = len(choice.choices)
+    numbers = f"a number from 1 to {count}" if count > 1 else "1"
+    return f"There is no choice {clip(typed, _TYPED_CHARS)}: give {numbers}, or the words of a choice."

@@ -8,28 +8,51 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from perdure.cli.conversation import Conversation
 from perdure.cli.printable import one_line, printable
+from perdure.cli.quantity import quantity
 from perdure.cli.questions import choice_lines
 from perdure.cli.terminal import PlainTerminal
 from perdure.client import PerdureClient
 from perdure.codec import clip, dumps
 from perdure.contract import SubscriptionStatus, ThreadStatus
-from perdure.inputs import Mode
-from perdure.ports import Choice, ThreadRecord
+from perdure.errors import NotTaken, UsageError
+from perdure.inputs import InputId, Mode
+from perdure.ports import Choice, Store, ThreadRecord
+from perdure.stored_status import open_turn
 from perdure.waiting import call_state
 
+_ID: Final = TypeAdapter[str](InputId)
 _PATIENCE: Final = timedelta(seconds=30)
 _TITLE_CHARS: Final = 60
 _AT_ONCE: Final = 20
 """Threads that are asked for their status at the same time."""
 
-Thread = Annotated[str, typer.Argument(help="The thread's id.")]
+
+def id_typed(text: str | None) -> str | None:
+    """An id as it was typed, checked before anything is asked for it; None if it was left out.
+
+    Raises:
+        UsageError: if it cannot be one.
+    """
+    try:
+        return None if text is None else _ID.validate_python(text)
+    except ValidationError as error:
+        shown = clip(text or "", _TITLE_CHARS)
+        raise UsageError(
+            f"{shown!r} cannot be an id: it has 1 to 200 characters, and no control characters."
+        ) from error
+
+
+Thread = Annotated[str, typer.Argument(help="The thread's id.", callback=id_typed)]
 
 
 def start(
-    thread: Annotated[str | None, typer.Argument(help="The id of the new thread; left out: one is made.")] = None,
+    thread: Annotated[
+        str | None, typer.Argument(help="The id of the new thread; left out: one is made.", callback=id_typed)
+    ] = None,
     agent: Annotated[str | None, typer.Option(help="The agent's name; left out: the worker's first.")] = None,
     tenant: Annotated[str, typer.Option(help="Whose thread it is.")] = "default",
     title: Annotated[str | None, typer.Option(help="A title for people.")] = None,
@@ -47,12 +70,13 @@ def send(
     thread: Thread,
     text: Annotated[str, typer.Argument(help="What to say; `-` reads it from the standard input.")],
     id: Annotated[
-        str | None, typer.Option(help="The message's id: sent twice under one id, it is answered once.")
+        str | None,
+        typer.Option(help="The message's id: sent twice under one id, it is answered once.", callback=id_typed),
     ] = None,
     mode: Annotated[Mode, typer.Option(help="What it does to a turn that is under way.")] = "interrupt",
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
 ) -> None:
-    """Send a message to a thread, and print what became of it."""
+    """Send a message to a thread, and print what became of it. One that is not taken ends it with code 1."""
 
     async def run(client: PerdureClient) -> None:
         words = sys.stdin.read() if text == "-" else text
@@ -60,6 +84,8 @@ def send(
             typer.echo(printable(await client.ask(thread, words, id=id, mode=mode)))
             return
         accepted = await client.send(thread, words, id=id, mode=mode)
+        if refused := NotTaken.of(accepted.disposition, accepted.detail):
+            raise refused
         typer.echo(f"{accepted.disposition} {accepted.message_id}")
 
     with_client(run)
@@ -69,17 +95,49 @@ def interrupt(
     thread: Thread, reason: Annotated[str | None, typer.Option(help="Why, for whoever reads the thread.")] = None
 ) -> None:
     """Stop what a thread is doing, without waiting for it."""
-    with_client(lambda client: client.interrupt(thread, reason))
+
+    async def run(client: PerdureClient) -> None:
+        await client.interrupt(thread, reason)
+        typer.echo("Whatever the thread was doing is being stopped.")
+
+    with_client(run)
 
 
 def stop(thread: Thread) -> None:
-    """Stop what a thread is doing, and wait until the turn is settled."""
+    """Stop what a thread is doing, and wait until the turn is settled. Its child threads are told to stop as well."""
 
     async def run(client: PerdureClient) -> None:
-        stopped = await client.stop(thread)
-        typer.echo(f"Turn {stopped.turn} is stopped." if stopped.turn else "Nothing was running.")
+        typer.echo(await stop_thread(client, thread))
 
     with_client(run)
+
+
+async def stop_thread(client: PerdureClient, thread_id: str) -> str:
+    """Stop a thread, and say what was: its turn has ended, while its child threads end by themselves a little later."""
+    # Looked for before: afterwards they may have ended already. What begins in between is stopped and not counted.
+    working = await _working_below(client.store, thread_id)
+    stopped = await client.stop(thread_id)
+    told = f"told to stop: {quantity(working, 'child thread')} below it."
+    if stopped.turn:
+        return f"Turn {stopped.turn} is stopped" + (f"; {told}" if working else ".")
+    return f"No turn was running here; {told}" if working else "Nothing was running."
+
+
+async def _working_below(store: Store, thread_id: str) -> int:
+    """How many of the threads below one have a turn under way; the store knows it, so no worker is needed."""
+    at_once = asyncio.Semaphore(_AT_ONCE)
+
+    async def below(parent: str) -> int:
+        async with at_once:
+            children = await store.get_children(parent)
+        return sum(await asyncio.gather(*(at(child.thread_id) for child in children)))
+
+    async def at(child: str) -> int:
+        async with at_once:
+            tail = await store.load_tail(child, processed=0)
+        return (open_turn(tail) is not None) + (await below(child) if tail.children else 0)
+
+    return await below(thread_id)
 
 
 def status(thread: Thread, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
@@ -104,7 +162,10 @@ def history(
                 typer.echo(dumps(message))
             return
         async with aclosing(client.watch(thread)) as events:
-            Conversation(PlainTerminal(), limit=None).show(await anext(events))
+            conversation = Conversation(PlainTerminal(), limit=None)
+            conversation.show(await anext(events))
+            if not conversation.view.messages:
+                typer.echo("Nothing was said yet.")
 
     with_client(run)
 
@@ -137,7 +198,8 @@ def children(
                     return await client.status(record.thread_id)
 
             for record, status in zip(records, await asyncio.gather(*map(state, records)), strict=True):
-                typer.echo(dumps(record) if json else "  " * depth + child_line(record, status))
+                live = {"state": status.state, "turn": status.turn}
+                typer.echo(dumps(record.stated() | live) if json else "  " * depth + child_line(record, status))
                 await show(record.thread_id, depth + 1)
 
         await show(thread, 0)
@@ -172,10 +234,12 @@ def status_lines(status: ThreadStatus) -> list[str]:
     if status.children:
         lines.append(f"child threads: `perdure children {one_line(status.thread_id)}`")
     if status.queued or status.deferred:
-        lines.append(f"{status.queued} message(s) queued, {status.deferred} event(s) deferred")
+        lines.append(f"{quantity(status.queued, 'message')} queued, {quantity(status.deferred, 'event')} deferred")
     if status.dropped:
-        lines.append(f"{status.dropped} event(s) or result(s) dropped: nothing waited for them")
-    lines.append(f"{usage.requests} model calls, {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
+        lines.append(f"events or results dropped, since nothing waited for them: {status.dropped:,}")
+    lines.append(
+        f"{quantity(usage.requests, 'model call')}, {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+    )
     return lines + [f"problem: {one_line(problem)}" for problem in status.problems]
 
 
@@ -188,7 +252,9 @@ def _question_lines(choice: Choice) -> list[str]:
 def subscription_line(known: SubscriptionStatus) -> str:
     """A subscription, for people."""
     paused = f", paused: {one_line(known.paused)}" if known.paused else ""
-    return f"subscription: {one_line(known.tool)} {one_line(known.call_id)}, {known.received} event(s){paused}"
+    return (
+        f"subscription: {one_line(known.tool)} {one_line(known.call_id)}, {quantity(known.received, 'event')}{paused}"
+    )
 
 
 async def connect() -> PerdureClient:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from perdure.cli.printable import one_line
-from perdure.cli.questions import choice_lines, selected
+from perdure.cli.questions import choice_lines, no_choice, selected
 from perdure.cli.threads import Thread, subscription_line, with_client
 from perdure.client import PerdureClient
 from perdure.errors import UsageError
@@ -32,7 +32,10 @@ def choose(
                 typer.echo(_NOTHING_TO_CHOOSE)
             return
         asked = _asked(waiting, question)
-        await client.choose(thread, asked.id, _number(answer, asked, dismiss=dismiss))
+        number = _number(answer, asked, dismiss=dismiss)
+        await client.choose(thread, asked.id, number)
+        chosen = one_line(asked.choices[asked.default if number is None else number])
+        typer.echo(f"Dismissed, which means the default: {chosen}" if number is None else f"Answered: {chosen}")
 
     with_client(run)
 
@@ -57,7 +60,7 @@ def _number(answer: str | None, asked: Choice, *, dismiss: bool) -> int | None:
         return None
     number = selected(answer, asked)
     if number is None:
-        raise UsageError(f"{answer!r} is no choice; give a number from 1 to {len(asked.choices)}, or its words.")
+        raise UsageError(no_choice(answer, asked))
     return number
 
 
@@ -77,6 +80,7 @@ def result(
         if call.result is not None:
             raise UsageError(f"The call {call_id!r} has its result already; it waits for others of its step.")
         await client.tool_result(thread, call_id, sys.stdin.read() if text == "-" else text, outcome=outcome)
+        typer.echo(f"The thread has the result ({outcome}) of {one_line(call_id)}.")
 
     with_client(run)
 
@@ -91,9 +95,11 @@ def subscriptions(
     async def run(client: PerdureClient) -> None:
         if cancel is not None:
             await client.cancel_subscription(thread, cancel)
+            typer.echo(f"{one_line(cancel)} is ended.")
         if resume is not None:
             await client.resume_subscription(thread, resume)
-        for known in (await client.status(thread)).subscriptions:
-            typer.echo(subscription_line(known))
+            typer.echo(f"{one_line(resume)} goes on.")
+        known = (await client.status(thread)).subscriptions
+        typer.echo("\n".join(map(subscription_line, known)) or "No subscriptions.")
 
     with_client(run)

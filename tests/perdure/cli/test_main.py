@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,7 +11,8 @@ from typer.testing import CliRunner
 
 from perdure.cli.ending import exit_code
 from perdure.cli.main import COMMANDS, app
-from perdure.errors import UsageError
+from perdure.errors import NotTaken, PerdureError, TurnFailed, UsageError
+from perdure.messages import Status
 
 
 def help_of(*command: str) -> str:
@@ -54,6 +56,29 @@ def test_a_command_is_imported_only_when_it_is_asked_for() -> None:
     assert done.stdout == "2\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("gateway", "--port", "x"), "'x' is no port: give a number from 1 to 65535."),
+        (("gateway", "--port", "99999"), "'99999' is no port: give a number from 1 to 65535."),
+        (("dev", "--ui-port", "0"), "'0' is no port: give a number from 1 to 65535."),
+        (("send", "t", "hi", "--mode", "loud"), "'loud' is not one of 'interrupt', 'queue', 'steer', 'reject'."),
+        (("result", "t", "c", "x", "--outcome", "fine"), "'fine' is not one of 'ok', 'error', 'denied'."),
+    ],
+)
+def test_a_wrong_value_is_said_in_plain_words(arguments: tuple[str, ...], said: str) -> None:
+    """What may be given instead, with the name of the option, and no word of the libraries that found it; code 2."""
+    done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TERM": "dumb"})
+    assert done.exit_code == 2
+    assert f"Invalid value for '{arguments[-2]}': {said}" in done.output
+
+
+def test_the_version_is_told() -> None:
+    """`perdure --version` names the release that is installed."""
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.output) == (0, f"perdure {metadata.version('perdure')}\n")
+
+
 def fail() -> NoReturn:
     """A command that is used in a wrong way."""
     raise UsageError("It went wrong\n  in two lines.")
@@ -63,6 +88,21 @@ def test_an_error_of_ours_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixt
     """Whatever the error's text holds, one line comes out of it, on stderr."""
     assert exit_code(fail) == 2
     assert capsys.readouterr() == ("", "perdure: It went wrong in two lines.\n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NotTaken("conflict"), TurnFailed("The model failed.", Status(state="incomplete", reason="error"))],
+    ids=["not taken", "turn failed"],
+)
+def test_what_the_thread_did_not_do_is_exit_code_1(error: PerdureError, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command was right, so a script can tell this from a mistake of its own."""
+
+    def refuse() -> NoReturn:
+        raise error
+
+    assert exit_code(refuse) == 1
+    assert capsys.readouterr() == ("", f"perdure: {error}\n")
 
 
 @pytest.mark.parametrize(

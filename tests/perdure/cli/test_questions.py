@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.cli.questions import Questions, choice_lines, selected
+from perdure.cli.questions import Questions, choice_lines, is_attempt, no_choice, selected
 from perdure.messages import ToolResultPart
 from perdure.ports import Choice
 from tests.perdure.cli.reader import ANSWER, CALL, QUESTION, Reader, open_call
@@ -16,7 +16,8 @@ LINES = [
     "  1 once",
     "  2 always",
     "  3 no (the default)",
-    "  Type a number; Enter or Escape alone takes the default.",
+    "  Type a number or its words; Enter or Escape alone takes the default.",
+    "  Other words interrupt the turn; /say TEXT sends what looks like an answer.",
 ]
 
 
@@ -120,3 +121,38 @@ def test_what_a_tool_asks_is_not_obeyed_by_the_terminal() -> None:
     lines += reader.read(choice=Choice(id="l", call_id="c2", kind="oauth", auth_url=f"https://x/{evil}"))
     assert sum("␛[2J␊fake" in line for line in lines) == 3
     assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["0", "4", " 99 ", "-1", "+2", "2.", "#2", "1.5", "(1)", "1" * 5_000, "Alway", "allways", "no!", "n", "ONCE."],
+)
+def test_a_slip_of_the_finger_is_no_message(typed: str) -> None:
+    """A number that is no choice, and nearly the words of one, are meant as an answer: neither taken nor sent."""
+    assert selected(typed, ASKED) is None
+    assert is_attempt(typed, ASKED)
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "  ", "not now", "No, tell me why first", "ask me in 3 days", "²", "what?", "no" * 5_000]
+)
+def test_words_stay_words(typed: str) -> None:
+    """What does not look like an answer is something to say."""
+    assert not is_attempt(typed, ASKED)
+
+
+def test_what_is_no_choice_is_told_what_is() -> None:
+    """The sentence names what was typed, safe and clipped, and the choices there are."""
+    assert no_choice("7", ASKED) == "There is no choice 7: give a number from 1 to 3, or the words of a choice."
+    only = ASKED.with_(choices=("yes",))
+    assert no_choice("\x1b2\n3", only) == "There is no choice �2 3: give 1, or the words of a choice."
+    assert len(no_choice("9" * 5_000, ASKED)) < 160
+
+
+@given(hostile_text, st.lists(hostile_text, max_size=3).map(tuple))
+def test_no_text_breaks_the_look_for_slips(typed: str, choices: tuple[str, ...]) -> None:
+    """Whatever is typed at whatever question, it is a slip or it is none, and a question without choices knows none."""
+    question = ASKED.with_(choices=choices)
+    assert is_attempt(typed, question) in (True, False)
+    assert not is_attempt(typed, ASKED.with_(choices=()))
+    assert "\n" not in no_choice(typed, question)

@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from perdure.agent import Agent
+from perdure.cli.ending import exit_code
+from perdure.cli.main import app
 from perdure.cli.threads import status_lines
 from perdure.contract import CallStatus, SubscriptionStatus, ThreadStatus
 from perdure.dev.temporal_server import TemporalServer
@@ -52,11 +54,20 @@ async def test_one_command_for_each_thing(
         "you said from a pipe\n",
     )
     code, sent = await perdure("send", thread, "other", "--id", "m1")
-    assert (code, sent.split()[0]) == (0, "conflict")
+    assert (code, sent) == (
+        1,
+        "perdure: The message was not taken (conflict): its id was used before with other words; take another id.\n",
+    )
+    code, waited = await perdure("send", thread, "other", "--id", "m1", "--wait")
+    assert code
+    assert waited.startswith(sent.partition(";")[0])
+    assert (await perdure("send", thread, ""))[0] == 2
     assert await perdure("stop", thread) == (0, "Nothing was running.\n")
     await perdure("send", thread, "hang")
+    code, sent = await perdure("send", thread, "too soon", "--mode", "reject")
+    assert (code, sent.split(":")[1]) == (1, " The message was not taken (rejected)")
     assert await perdure("stop", thread) == (0, "Turn 3 is stopped.\n")
-    assert await perdure("interrupt", thread) == (0, "")
+    assert await perdure("interrupt", thread) == (0, "Whatever the thread was doing is being stopped.\n")
     assert (await perdure("status", thread))[1].startswith(
         "idle · agent demo · turn 3\nthe last turn ended early: canc"
     )
@@ -69,6 +80,9 @@ async def test_one_command_for_each_thing(
     ]
     messages = [json.loads(line) for line in (await perdure("history", thread, "--json"))[1].splitlines()]
     assert [message["role"] for message in messages] == ["user", "assistant"] * 3
+    assert await perdure("subscriptions", thread) == (0, "No subscriptions.\n")
+    assert await perdure("start", f"{thread}-2") == (0, f"{thread}-2\n")
+    assert await perdure("history", f"{thread}-2") == (0, "Nothing was said yet.\n")
     code, error = await perdure("status", "nope")
     assert (code, error) == (2, "perdure: There is no thread 'nope'. Start it with `perdure chat` or `client.start`.\n")
 
@@ -92,7 +106,7 @@ def test_the_status_says_who_waits_for_what() -> None:
         "running · agent demo · turn 3, step 2",
         "the last turn ended early: error (no ␛key)",
         "running: look({}) c1",
-        "1 message(s) queued, 2 event(s) deferred",
+        "1 message queued, 2 events deferred",
         "4 model calls, 12,000 tokens in, 5 out",
         "problem: a sync was refused",
     ]
@@ -115,7 +129,7 @@ def test_the_status_says_what_else_a_thread_waits_for() -> None:
         ),
         subscriptions=(
             SubscriptionStatus(call_id="c3", tool="mail", received=3),
-            SubscriptionStatus(call_id="c4", tool="prices", received=9, paused="too\nmany"),
+            SubscriptionStatus(call_id="c4", tool="prices", received=1, paused="too\nmany"),
         ),
         dropped=7,
         children=True,
@@ -127,8 +141,27 @@ def test_the_status_says_what_else_a_thread_waits_for() -> None:
         "  1 yes",
         "  2 no (the default)",
         "open to sign in: https://login.example/",
-        "subscription: mail c3, 3 event(s)",
-        "subscription: prices c4, 9 event(s), paused: too␊many",
+        "subscription: mail c3, 3 events",
+        "subscription: prices c4, 1 event, paused: too␊many",
         "child threads: `perdure children t1`",
-        "7 event(s) or result(s) dropped: nothing waited for them",
+        "events or results dropped, since nothing waited for them: 7",
     ]
+
+
+def test_one_is_not_several() -> None:
+    """A single model call is called one."""
+    status = ThreadStatus(thread_id="t1", agent="demo", state="idle", turn=1, usage=Usage(requests=1, input_tokens=9))
+    assert status_lines(status)[-1] == "1 model call, 9 tokens in, 0 out"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("start", ""), ("chat", ""), ("status", "x" * 201), ("send", "t", "hi", "--id", "a\nb")]
+)
+def test_what_cannot_be_an_id_is_said_in_our_words(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is reached, in one sentence with what an id may be; code 2."""
+    assert exit_code(lambda: app(arguments)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("perdure: ")
+    assert said.endswith(" cannot be an id: it has 1 to 200 characters, and no control characters.\n")

@@ -124,6 +124,10 @@ async def test_a_question_is_answered_in_the_chat(waits: Waits) -> None:
         await first.sees("  2 no (the default)")
         async with waits.chat() as second:
             await second.sees('? deploy(to="production") asks: Sure?')
+            for typed in ("3", "ye"):
+                first.types(f"{typed}\r")
+                await first.sees(f"There is no choice {typed}: ")
+            assert waits.answers == []
             first.types("7\x7f1\r")
             await second.sees("✓ answered: Sure?")
         await first.sees("› yes")
@@ -218,14 +222,14 @@ async def test_a_question_is_answered_by_command(waits: Waits) -> None:
     assert (code, shown.splitlines()[1:]) == (0, ["  1 yes (the default)", "  2 no"])
     question = shown.split(":")[0]
     for arguments, error in (
-        (("3",), "'3' is no choice; give a number from 1 to 2, or its words."),
+        (("3",), "There is no choice 3: give a number from 1 to 2, or the words of a choice."),
         (("1", "--dismiss"), "Give an answer or --dismiss, not both."),
         (("1", "--question", "other"), "No question 'other' waits in this thread."),
     ):
         assert await waits.perdure("choose", *arguments) == (2, f"perdure: {error}\n")
-    assert await waits.perdure("choose", "NO", "--question", question) == (0, "")
+    assert await waits.perdure("choose", "NO", "--question", question) == (0, "Answered: no\n")
     await waits.server.choice(invocation, "Really?", "yes", "no")
-    assert await waits.perdure("choose", "--dismiss") == (0, "")
+    assert await waits.perdure("choose", "--dismiss") == (0, "Dismissed, which means the default: yes\n")
     assert waits.answers == [1, 0]
 
 
@@ -234,7 +238,10 @@ async def test_a_call_is_answered_by_command(waits: Waits) -> None:
     await waits.client.send(waits.thread, "colour")
     call = await waits.open_call()
     assert (await waits.perdure("result", "call_x", "blue"))[0] == 2
-    assert await waits.perdure("result", call, "-", "--outcome", "denied", stdin="not now") == (0, "")
+    assert await waits.perdure("result", call, "-", "--outcome", "denied", stdin="not now") == (
+        0,
+        f"The thread has the result (denied) of {call}.\n",
+    )
     answer = await waits.client.wait_settled(waits.thread)
     assert [(part.outcome, part.content) for part in answer.parts if part.kind == "tool_result"] == [
         ("denied", "not now")
@@ -257,13 +264,16 @@ async def test_subscriptions_children_and_closing_by_command(waits: Waits) -> No
         return (await waits.client.store.get_active_subscriptions(waits.thread))[0].paused is not None
 
     await eventually(is_paused)
-    shown = f"subscription: subscribe {invocation.id}, 1 event(s), paused: it has sent 1 events, as many as one"
+    shown = f"subscription: subscribe {invocation.id}, 1 event, paused: it has sent 1 events, as many as one"
     assert (await waits.perdure("subscriptions"))[1].startswith(shown)
     assert await waits.perdure("subscriptions", "--resume", invocation.id) == (
         0,
-        f"subscription: subscribe {invocation.id}, 0 event(s)\n",
+        f"{invocation.id} goes on.\nsubscription: subscribe {invocation.id}, 0 events\n",
     )
-    assert await waits.perdure("subscriptions", "--cancel", invocation.id) == (0, "")
+    assert await waits.perdure("subscriptions", "--cancel", invocation.id) == (
+        0,
+        f"{invocation.id} is ended.\nNo subscriptions.\n",
+    )
     code, error = await waits.perdure("subscriptions", "--cancel", invocation.id)
     assert (code, error.split(" is ")[1]) == (2, f"no active subscription of the thread '{waits.thread}'.\n")
 
@@ -276,7 +286,21 @@ async def test_subscriptions_children_and_closing_by_command(waits: Waits) -> No
 
     await eventually(sleeps)
     assert await waits.perdure("children") == (0, f"{child.thread_id} · child · waiting · turn 1 · Count the stars.\n")
-    assert json.loads((await waits.perdure("children", "--json"))[1])["thread_id"] == child.thread_id
+    shown_as_json = json.loads((await waits.perdure("children", "--json"))[1])
+    assert {name: shown_as_json[name] for name in ("thread_id", "parent_thread_id", "kind", "state", "turn")} == {
+        "thread_id": child.thread_id,
+        "parent_thread_id": waits.thread,
+        "kind": "child",
+        "state": "waiting",
+        "turn": 1,
+    }
+    assert await waits.perdure("stop") == (0, "No turn was running here; told to stop: 1 child thread below it.\n")
+
+    async def is_stopped() -> bool:
+        return (await waits.client.status(child.thread_id)).state == "idle"
+
+    await eventually(is_stopped)
+    assert await waits.perdure("stop") == (0, "Nothing was running.\n")
 
     assert await waits.perdure("close") == (0, "The thread is closed.\n")
     assert await waits.perdure("send", "hello?") == (
@@ -285,3 +309,17 @@ async def test_subscriptions_children_and_closing_by_command(waits: Waits) -> No
     )
     assert "■ The thread is closed: it takes nothing more." in (await waits.perdure("history"))[1]
     assert (await waits.perdure("status"))[1].startswith("closed · agent a")
+
+
+async def test_words_at_a_question_are_words(waits: Waits) -> None:
+    """What does not look like an answer interrupts the turn and is said; `/say` does that with what looks like one."""
+    async with waits.chat() as chat:
+        await chat.sees("A new thread.")
+        for at, (typed, said) in enumerate((("tell me why", "tell me why"), ("/say 3", "3"), ("/say yes", "yes"))):
+            chat.types("deploy\r")
+            invocation = await waits.server.invoked(at + 1)
+            await waits.server.choice(invocation, f"Sure of {at}?", "yes", "no")
+            await chat.sees(f'? deploy(to="production") asks: Sure of {at}?')
+            chat.types(f"{typed}\r")
+            await chat.sees(f"you said {said}")
+    assert waits.answers == []

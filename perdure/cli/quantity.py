@@ -1,0 +1,6 @@
+"""Numbers with what they count."""
+
+
+def quantity(number: int, noun: str) -> str:
+    """`1 event`, `2 events`, `1,000 events`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
