@@ -7,15 +7,16 @@ later to others. A server that does not answer is left out and named, and asked 
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 
 from activities.rap_client import RapClient
+from activities.recent import Recent
 from activities.store_call import store_call
 from activities.toolsets import ToolsetClient
 from perdure.agent import Agent, Agents
@@ -26,14 +27,8 @@ from perdure.rap.manifest import RapTool
 from perdure.thread_texts import identity
 from perdure.tools import Tool, Toolset
 
-MAX_THREADS: Final = 10_000
-"""Threads whose root is remembered, and roots whose tools are; both are read again if they were forgotten."""
-
 RETRY_S: Final = 30.0
 """How soon a server that does not answer is asked again: every model call would wait for it otherwise."""
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 Connect = Callable[[Toolset], ToolsetClient]
 
@@ -83,15 +78,15 @@ class ToolCatalog:
             name: {toolset.name: connected[toolset] for toolset in toolsets} for name, toolsets in declared.items()
         }
         self._static = {agent.name: _catalog(agent, {}, None) for agent in agents.values() if self._is_static(agent)}
-        self._roots: OrderedDict[str, str] = OrderedDict()
-        self._offers: OrderedDict[tuple[str, str], _Offers] = OrderedDict()
+        self._roots = Recent[str, str]()
+        self._offers = Recent[tuple[str, str], _Offers]()
 
     async def of(self, agent: Agent, thread_id: str) -> Catalog:
         """The agent's tools in the conversation of a thread."""
         if static := self._static.get(agent.name):
             return static
         root = await self._root(thread_id)
-        offers = _touched(self._offers, (root, agent.name), _Offers)
+        offers = self._offers.get((root, agent.name)) or self._offers.put((root, agent.name), _Offers())
         if offers.catalog is None or (offers.catalog.problems and time.monotonic() >= offers.asked_again_at):
             offers.catalog = await self._compiled(agent, root, offers)
             offers.asked_again_at = time.monotonic() + RETRY_S
@@ -144,10 +139,10 @@ class ToolCatalog:
         return not self._clients[agent.name] and not any(isinstance(toolset, Threads) for toolset in agent.toolsets)
 
     async def _root(self, thread_id: str) -> str:
-        if thread_id not in self._roots:
-            chain = await store_call(self._store.get_ancestor_chain(thread_id))
-            self._roots[thread_id] = chain[0].thread_id
-        return _touched(self._roots, thread_id, str)
+        if root := self._roots.get(thread_id):
+            return root
+        chain = await store_call(self._store.get_ancestor_chain(thread_id))
+        return self._roots.put(thread_id, chain[0].thread_id)
 
     async def _compiled(self, agent: Agent, root: str, offers: _Offers) -> Catalog:
         await self._recall(agent, root, offers)
@@ -223,12 +218,3 @@ def _catalog(
 def _clash(name: str, tools: Iterable[Tool]) -> str:
     owners = ", ".join(sorted({tool.toolset or "the agent itself" for tool in tools if tool.name == name}))
     return f"Several tools are named {name!r} (of {owners}), so none of them is offered; rename or leave out one."
-
-
-def _touched(kept: "OrderedDict[Key, Value]", key: Key, make: Callable[[], Value]) -> Value:
-    """The value of a key, made if there is none, as the last to be forgotten."""
-    value = kept.pop(key, None)
-    kept[key] = make() if value is None else value
-    while len(kept) > MAX_THREADS:
-        kept.popitem(last=False)
-    return kept[key]

@@ -7,6 +7,7 @@ marked `idempotent`. What may have arrived waits for its result, since that may 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 from temporalio import activity
 
 from activities.rap_http import NoAnswer, NotSent, RapHttp, Reply
+from activities.recent import Recent
 from activities.tool_output import Pending, ToolOutput, error_output
 from perdure.codec import clip, loads, loads_object
 from perdure.contract import DispatchRequest
@@ -51,6 +53,14 @@ _STORE_DELAYS_S: Final = 0.2, 5.0
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True)
+class _Caller:
+    """For whom a thread calls: the threads above it, root first, and the end user if one is known."""
+
+    ancestors: tuple[str, ...]
+    user: str | None
+
+
 class RapClient:
     """One toolset's server, as `ToolsetClient` has it.
 
@@ -70,6 +80,8 @@ class RapClient:
         self._gateway_url = gateway_url
         self._retry_delays_s = retry_delays_s
         self._http = RapHttp(toolset)
+        self._callers = Recent[str, _Caller]()
+        self._key: bytes | None = None
         self._timeout_s = toolset.timeout.total_seconds()
         self._expires_s = None if toolset.expires is None else toolset.expires.total_seconds()
 
@@ -158,11 +170,8 @@ class RapClient:
 
     async def _invocation(self, tool: RapTool, call: OpenCall, thread_id: str, gateway_url: str) -> dict[str, Any]:
         """The message (sheet section 1.1 B). Ids of ancestors and the user are the store's, whoever the thread is."""
-        chain = await _read(lambda: self._store.get_ancestor_chain(thread_id))
-        metadata = await _read(lambda: self._store.get_metadata(chain[0].thread_id))
-        key = await _read(lambda: self._store.get_key(CALLBACK_KEY))
-        token = callback_token(key, thread_id, call.call_id)
-        user = metadata.get(USER)
+        caller = await _read(lambda: self._caller(thread_id))
+        token = callback_token(await _read(self._callback_key), thread_id, call.call_id)
         return {
             "operation": tool.operation,
             "arguments": loads_object(call.arguments),
@@ -170,8 +179,29 @@ class RapClient:
             "call_id": None,
             "callback_url": callback_url(gateway_url, thread_id, call.call_id, token),
             "group_id": thread_id,
-            "thread_ancestors": [thread.thread_id for thread in chain[:-1]] or None,
-        } | ({USER: user} if isinstance(user, str) and user else {})
+            "thread_ancestors": list(caller.ancestors) or None,
+        } | ({USER: caller.user} if caller.user else {})
+
+    async def _caller(self, thread_id: str) -> _Caller:
+        """Read once: a thread stays where it is, and a user is set only before its first message (`load`).
+
+        The user is the root's, whose metadata hold all that its servers have offered, too much to read for each call.
+        """
+        if known := self._callers.get(thread_id):
+            return known
+        chain = await self._store.get_ancestor_chain(thread_id)
+        ancestors = tuple(thread.thread_id for thread in chain[:-1])
+        user = (await self._caller(ancestors[0])).user if ancestors else await self._user(thread_id)
+        return self._callers.put(thread_id, _Caller(ancestors, user))
+
+    async def _user(self, root: str) -> str | None:
+        user = (await self._store.get_metadata(root)).get(USER)
+        return user if isinstance(user, str) else None
+
+    async def _callback_key(self) -> bytes:
+        if self._key is None:
+            self._key = await self._store.get_key(CALLBACK_KEY)
+        return self._key
 
     @property
     def _uncertain_s(self) -> float:

@@ -70,6 +70,34 @@ async def test_a_user_that_is_no_text_is_left_out(user: object) -> None:
         assert "user_id" not in (await server.invoked()).body
 
 
+async def test_who_calls_is_read_once() -> None:
+    """What a root's metadata hold besides its user may be large, and neither user nor ancestors ever change."""
+
+    class Counting(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read: list[str] = []
+
+        async def get_metadata(self, thread_id: str) -> dict[str, Any]:
+            self.read.append(thread_id)
+            return await super().get_metadata(thread_id)
+
+    store = Counting()
+    async with FakeRapServer(PLAIN) as server, calling(server, store=store) as caller:
+        await store.create_thread(ThreadRecord(thread_id="other", agent="a"))
+        await store.set_metadata("root", {"user_id": "user_42"})
+        for thread_id in ("grandchild", "child", "root", "other") * 2:
+            await caller.call(caller.tool(), thread_id=thread_id)
+        told = [(one.group_id, one.body["thread_ancestors"], one.body.get("user_id")) for one in server.invocations]
+        assert told == 2 * [
+            ("grandchild", ["root", "child"], "user_42"),
+            ("child", ["root"], "user_42"),
+            ("root", None, "user_42"),
+            ("other", None, None),
+        ]
+        assert store.read == ["root", "other"]
+
+
 async def test_a_thread_with_any_id_gets_its_callbacks() -> None:
     """An id with a slash is quoted in the URL and goes as it is into the message."""
     async with FakeRapServer(PLAIN) as server, calling(server) as caller:

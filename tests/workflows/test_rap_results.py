@@ -36,11 +36,11 @@ async def stack(temporal: Client, store: PostgresStore, server: FakeRapServer) -
 
 async def test_obligation_7_a_call_says_who_it_is_for(stack: RapStack, server: FakeRapServer, thread: str) -> None:
     """The user of the root thread, and for a child thread the threads above it; each call has an id of its own."""
+    await stack.client.start(thread, user_id="ann")
     first = await stack.called(thread, server, Call("ask"))
-    assert "user_id" not in first.body
+    assert (first.body["thread_ancestors"], first.body["user_id"]) == (None, "ann")
     await server.result(first, "done")
     await stack.heard(thread, "heard done")
-    await stack.store.set_metadata(thread, {"user_id": "ann"})
     await stack.asked(thread, Call("spawn_thread", {"instructions": "Help.", "child_of": [thread]}))
     await stack.heard(thread, "was started")
     (child,) = await stack.store.get_children(thread)
