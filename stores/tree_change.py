@@ -1,0 +1,261 @@
+"""What the operations of a batch do to the message tree, for both stores alike.
+
+A store loads the rows of a thread under its lock, gives each operation that concerns the tree to `apply`, in the order
+of the batch, and writes what comes back. Plain appends are among them: which message they follow depends on what
+stood before them in the batch. Nothing here is content but the roles, which say where an answer belongs.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from perdure.batch import (
+    AnnotateMessage,
+    AppendMessage,
+    DeleteMessage,
+    ImportMessages,
+    Operation,
+    ResetThread,
+    SwitchBranch,
+    TreeReport,
+)
+from perdure.errors import ContentConflict, UnknownMessage, UsageError
+from perdure.ids import imported_message_id
+from perdure.inputs import ROOT
+from perdure.messages import Message, Role, Status
+from perdure.tree import MessageTree, TreeDelta, TreeNode
+from perdure.tree_export import TreeExport, TreeItem
+
+Tree = MessageTree[Role]
+TreeOperation = AppendMessage | SwitchBranch | DeleteMessage | ResetThread | ImportMessages
+
+
+class TreeRow(NamedTuple):
+    """A row of `messages`. A parent in another thread, which is what this one inherits, stands for the root."""
+
+    id: str
+    parent_id: str | None
+    place: int
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRow:
+    """A message of an import, its ids and its parent those of the tree, None at the root; its turn is its own.
+
+    One that was there already (`known`) keeps its role, its turn, its time, its input and its `given_id`; and all of
+    its content if it is running, since its turn is being written.
+    """
+
+    message: Message
+    known: bool
+    created_at: datetime | None
+    given_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an operation did.
+
+    `delta` holds the rows to write: parents (None: the root), places, remembered branches, removed messages, the head.
+    No place is above the thread's number afterwards: a store raises that to the highest if need be. So whatever is
+    appended later, whose place is its number, comes after its siblings.
+
+    `parent_id` is the parent of an appended message. Of removed messages, `heir_id` is the one up to which child
+    threads inherit now that inherited up to them (None: what this thread inherits itself). At and below `changed`,
+    seen from before, no summary holds any more; `redraws` says that readers need a new snapshot, `reshapes` that what
+    is kept of paths is void.
+    """
+
+    delta: TreeDelta[Role]
+    parent_id: str | None = None
+    heir_id: str | None = None
+    imported: tuple[ImportedRow, ...] = ()
+    changed: tuple[str, ...] = ()
+    redraws: bool = True
+
+    @property
+    def reshapes(self) -> bool:
+        """Whether something in the middle of a path is another than before."""
+        return bool(self.changed)
+
+
+def tree_of(rows: Iterable[TreeRow], remembered: Mapping[str | None, str], head_id: str | None) -> Tree:
+    """The tree of a thread's own rows. Raises StoreError if they are none.
+
+    A thread that has no message yet may begin at one of another thread: then the root stands for that.
+    """
+    own = {row.id: row for row in rows}
+    nodes = (
+        TreeNode[Role](row.id, row.parent_id if row.parent_id in own else None, row.role, row.place)
+        for row in own.values()
+    )
+    return Tree.from_nodes(nodes, remembered, head_id if own else None)
+
+
+def of_tree(operation: Operation) -> TreeOperation | None:
+    """The operation, if the tree must be told of it once it has been loaded."""
+    return operation if isinstance(operation, TreeOperation) else None
+
+
+def apply(tree: Tree, operation: TreeOperation, thread_id: str, turn: int) -> Applied:
+    """Apply one operation to the tree; `turn` is the thread's newest.
+
+    Raises:
+        UsageError: with a sentence for whoever asked. The tree is as it was, and the whole batch must be refused.
+        ContentConflict: if the thread has a message of this id.
+    """
+    match operation:
+        case AppendMessage():
+            return _append(tree, operation)
+        case SwitchBranch(message_id=message_id):
+            before = tree.head_id
+            delta = tree.switch(message_id)
+            return Applied(delta, redraws=delta.head_id != before)
+        case DeleteMessage():
+            return _delete(tree, operation)
+        case ResetThread(message_id=message_id):
+            delta = tree.reset(message_id)
+            return Applied(delta, heir_id=message_id, changed=delta.removed)
+        case ImportMessages():
+            return _import(tree, operation, thread_id, turn)
+
+
+def report(tree: Tree, status: Status | None, running_id: str | None, turn: int) -> TreeReport:
+    """How the tree stands: `status` is that of the head if it has one, `turn` the thread's newest."""
+    last = status if tree.head_id is not None and tree.get(tree.head_id).content == "assistant" else None
+    return TreeReport(
+        head_id=tree.head_id,
+        last=last,
+        paused=last is not None and last.state == "requires_action",
+        followers=0 if running_id is None else followers(tree, running_id),
+        hidden=running_id is not None and is_hidden(tree, running_id),
+        turn=turn,
+    )
+
+
+def followers(tree: Tree, message_id: str) -> int:
+    """How many messages are below one, on all branches."""
+    count, waiting = 0, [message_id]
+    while waiting:
+        children = tree.children(waiting.pop())
+        count += len(children)
+        waiting.extend(children)
+    return count
+
+
+def is_hidden(tree: Tree, message_id: str) -> bool:
+    """Whether a message is not on the path to the head."""
+    return message_id not in tree.path()
+
+
+def _append(tree: Tree, operation: AppendMessage) -> Applied:
+    message_id = operation.message.id
+    if message_id in tree:
+        raise ContentConflict(f"This id is taken already; what is stored stays. Message {message_id}")
+    before = tree.head_id
+    parent_id = _parent(tree, operation)
+    role = operation.message.role
+    delta = tree.add(parent_id, message_id, role)
+    if delta.head_id != message_id:
+        # Only now, and not as the tree has it: who asked for this message is to see it.
+        opened = tree.switch(message_id)
+        remembered = tuple({**dict(delta.remembered), **dict(opened.remembered)}.items())
+        delta = TreeDelta(delta.nodes, (), remembered, opened.head_id)
+    return Applied(delta, parent_id=parent_id, redraws=parent_id != before)
+
+
+def _parent(tree: Tree, operation: AppendMessage) -> str | None:
+    if operation.message.parent_id is not None:
+        return tree.get(operation.message.parent_id).id
+    if operation.at_root:
+        return None
+    if operation.beside is not None:
+        return tree.get(operation.beside).parent_id
+    if operation.answering is not None:
+        answered = tree.get(operation.answering)
+        return answered.parent_id if answered.content == "assistant" else answered.id
+    return tree.head_id
+
+
+def _delete(tree: Tree, operation: DeleteMessage) -> Applied:
+    heir_id = tree.get(operation.message_id).parent_id
+    match operation.replacement_id:
+        case None:
+            delta = tree.delete(operation.message_id)
+        case str(name) if name == ROOT:
+            delta = tree.delete(operation.message_id, None)
+        case replacement_id:
+            delta = tree.delete(operation.message_id, replacement_id)
+    return Applied(delta, heir_id=heir_id, changed=(operation.message_id,))
+
+
+def _import(tree: Tree, operation: ImportMessages, thread_id: str, turn: int) -> Applied:
+    """Ids of this thread's messages stay, and all others become ones of its own: a file may be imported twice."""
+    listed = {item.message.id: item for item in operation.messages}
+    ids = {given: given if given in tree else imported_message_id(thread_id, given) for given in listed}
+
+    def own(given: str | None, what: str) -> str | None:
+        if given is None or given in tree:
+            return given
+        imported = ids.get(given) or imported_message_id(thread_id, given)
+        if given not in ids and imported not in tree:
+            raise UnknownMessage(f"{what} {given!r} is neither in what is imported nor in this thread.")
+        return imported
+
+    before = {name: tree.get(name) for name in ids.values() if name in tree}
+    for given, item in listed.items():
+        there = before.get(ids[given])
+        if there is not None and there.content != item.message.role:
+            raise UsageError(
+                f"Message {given!r} is there with the role {there.content!r} and cannot become {item.message.role!r}."
+            )
+    items = [
+        TreeItem[Role](ids[given], own(item.message.parent_id, "The parent"), item.message.role)
+        for given, item in listed.items()
+    ]
+    head_id = own(operation.head_id, "The message")
+    everything = tuple(tree) if not items else ()
+    delta = tree.import_messages(TreeExport(tuple(items), head_id))
+    rows: list[ImportedRow] = []
+    for given, item in listed.items():
+        known = ids[given] in before
+        answers = item.message.role == "assistant" and not known
+        turn += answers
+        source = item.message.source_id
+        rows.append(
+            ImportedRow(
+                message=item.message.with_(
+                    id=ids[given],
+                    thread_id=thread_id,
+                    parent_id=tree.get(ids[given]).parent_id,
+                    parent_parts=None,
+                    turn=turn if answers else 0,
+                    source_id=ids.get(source, source) if source is not None else None,
+                    input_id=None,
+                ),
+                known=known,
+                created_at=None if item.created_at is None else _time(item.created_at, given),
+                given_id=given if given != ids[given] else None,
+            )
+        )
+    return Applied(delta, imported=tuple(rows), changed=(*everything, *before))
+
+
+def _time(text: str, given: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"The time {text!r} of message {given!r} is not in the format of ISO 8601.") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def input_of(operation: Operation) -> tuple[str, str | None] | None:
+    """The input that an operation carries out, with its digest; it is recorded as accepted with it."""
+    if isinstance(operation, AppendMessage):
+        name = operation.input_id or operation.message.input_id
+        return None if name is None else (name, operation.digest)
+    if isinstance(operation, SwitchBranch | DeleteMessage | ResetThread | ImportMessages | AnnotateMessage):
+        return operation.input_id, operation.digest
+    return None
