@@ -44,8 +44,9 @@ class TreeRow(NamedTuple):
 class ImportedRow:
     """A message of an import, its ids and its parent those of the tree, None at the root; its turn is its own.
 
-    One that was there already (`known`) keeps its role, its turn, its time, its input and its `given_id`; and all of
-    its content if it is running, since its turn is being written.
+    One that was there already (`known`) keeps its role, its time, its input and its `given_id`; its turn too, unless the
+    import says of it that it can go on: then it has a new one, which no late writer of the old one can reach, and
+    `message.turn` is not 0. If it is running it keeps all of its content, since its turn is being written.
     """
 
     message: Message
@@ -221,7 +222,8 @@ def _import(tree: Tree, operation: ImportMessages, thread_id: str, turn: int) ->
     rows: list[ImportedRow] = []
     for given, item in listed.items():
         known = ids[given] in before
-        answers = item.message.role == "assistant" and not known
+        goes_on = item.message.status.state in ("running", "requires_action")
+        answers = item.message.role == "assistant" and (goes_on or not known)
         turn += answers
         source = item.message.source_id
         rows.append(
