@@ -24,9 +24,11 @@ PerdureError
 └── UnflushedTurn          bug: sync was called with a turn in the buffer
 """
 
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from perdure.messages import Status
+if TYPE_CHECKING:
+    # Messages hold what people decide, and deciding raises these errors.
+    from perdure.messages import Status
 
 
 class PerdureError(Exception):
@@ -140,7 +142,7 @@ class Unreachable(PerdureError):
 class TurnFailed(PerdureError):
     """The answer that was waited for ended incomplete."""
 
-    def __init__(self, message: str, status: Status) -> None:
+    def __init__(self, message: str, status: "Status") -> None:
         super().__init__(message)
         self.status = status
 
