@@ -1,7 +1,8 @@
 """What a store makes of turns that rest: of paused ones that are left, and of imported ones that can go on."""
 
 from collections import Counter
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from perdure.messages import Part, Status, ToolCallPart, ToolResultPart
 from perdure.ports import OpenCall
@@ -24,7 +25,8 @@ def last_result(call: OpenCall) -> ToolResultPart:
     return call.result or ToolResultPart(call_id=call.call_id, outcome="cancelled", content=content, step=call.step)
 
 
-class UnansweredCall(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UnansweredCall:
     """A call among parts, with its position and its place among all calls of its step."""
 
     position: int

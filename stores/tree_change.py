@@ -44,8 +44,8 @@ class TreeRow(NamedTuple):
 class ImportedRow:
     """A message of an import, its ids and its parent those of the tree, None at the root; its turn is its own.
 
-    One that was there already (`known`) keeps its role, its time, its input and its `given_id`; its turn too, unless the
-    import says of it that it can go on: then it has a new one, which no late writer of the old one can reach, and
+    One that was there already (`known`) keeps its role, its time, its input and its `given_id`; its turn too, unless
+    the import says of it that it can go on: then it has a new one, which no late writer of the old one can reach, and
     `message.turn` is not 0. If it is running it keeps all of its content, since its turn is being written.
     """
 
