@@ -33,8 +33,8 @@ class Board:
         Runs that do not know `noted` yet carry `problems`.
         """
         self.lines = (*lines, *self.lines)
-        noted = noted or Problems(happened=tuple(Problem(sentence=problem) for problem in problems))
-        self.noted = noted.before(self.noted)
+        older = Problems(happened=tuple(Problem(sentence=problem) for problem in problems))
+        self.noted = older.before(noted or Problems()).before(self.noted)
 
     def line(self, who: str, text: str) -> None:
         """Somebody said something."""
