@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 from pydantic import TypeAdapter, ValidationError
+from temporalio.runtime import Runtime, TelemetryConfig
 
 from perdure.cli.conversation import Conversation
 from perdure.cli.printable import one_line, printable
@@ -259,7 +260,9 @@ def subscription_line(known: SubscriptionStatus) -> str:
 
 async def connect() -> PerdureClient:
     """A client for a person who waits: it gives up sooner than a program's."""
-    return await PerdureClient.connect(patience=_PATIENCE)
+    # The SDK's own records go to the standard output, among what the command prints; ours say what went wrong.
+    silent = Runtime(telemetry=TelemetryConfig(logging=None))
+    return await PerdureClient.connect(patience=_PATIENCE, runtime=silent)
 
 
 def with_client(run: Callable[[PerdureClient], Awaitable[None]]) -> None:
