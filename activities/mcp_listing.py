@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, ValidationError
 from perdure.codec import clip
 from perdure.errors import ConfigurationError, ToolsetUnavailable
 from perdure.mcp import McpToolset
-from perdure.tools import Tool
+from perdure.tools import Tool, approval_of, approvals_by_name
 
 
 class _Hints(BaseModel):
@@ -42,7 +42,8 @@ def listed_tools(toolset: McpToolset, listing: Mapping[str, Any]) -> tuple[Tool,
     except ValidationError as error:
         raise ToolsetUnavailable(f"What MCP server {toolset.name!r} offers is not a valid list of tools.") from error
     offered = {entry.name for entry in entries}
-    for name in (*(toolset.tools or ()), *toolset.rename):
+    # A misspelt name must not leave the tool that was meant without its approval.
+    for name in (*(toolset.tools or ()), *toolset.rename, *(approvals_by_name(toolset.approval) or ())):
         if name not in offered:
             raise ToolsetUnavailable(f"MCP server {toolset.name!r} offers no tool {name!r}.")
     tools: dict[str, Tool] = {}
@@ -89,6 +90,7 @@ def _tool(toolset: McpToolset, entry: _Entry) -> Tool:
             timeout=toolset.timeout,
             toolset=toolset.name,
             operation=entry.name,
+            approval=approval_of(toolset.approval, entry.name),
         )
     except ConfigurationError as error:
         raise ToolsetUnavailable(

@@ -7,7 +7,7 @@ marked `idempotent`. What may have arrived waits for its result, since that may 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from perdure.ports import OpenCall, Store
 from perdure.rap.manifest import DISCOVERY, RapTool, essence, read_manifest
 from perdure.rap.token import CALLBACK_KEY, callback_token, callback_url
 from perdure.rap.toolset import RapToolset
-from perdure.tools import Tool
+from perdure.tools import Tool, approval_of, approvals_by_name
 
 RETRY_DELAYS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
 """Half a minute: a server that is started again comes back within it, and a person still waits."""
@@ -127,7 +127,13 @@ class RapClient:
         Raises:
             ToolsetUnavailable: with a sentence that says what is wrong with it.
         """
-        return read_manifest(listing, self.name).tools
+        approval = self._toolset.approval
+        tools = read_manifest(listing, self.name).tools
+        # A misspelt name must not leave the tool that was meant without its approval.
+        for name in approvals_by_name(approval) or ():
+            if name not in {tool.operation for tool in tools}:
+                raise ToolsetUnavailable(f"{self.name} offers no tool {name!r}, whose approval is declared.")
+        return tuple(replace(tool, approval=approval_of(approval, tool.operation or tool.name)) for tool in tools)
 
     async def call(self, tool: Tool, call: OpenCall, request: DispatchRequest) -> ToolOutput | Pending:
         """Have the server take the call on; its result comes to the gateway.

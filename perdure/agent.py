@@ -9,7 +9,7 @@ from perdure.builtins import RESERVED
 from perdure.errors import ConfigurationError, UnknownAgent
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
 from perdure.schema import object_schema
-from perdure.tools import Tool, ToolKind, Toolset, function_tool
+from perdure.tools import Approval, ApprovalPolicy, Tool, ToolKind, Toolset, check_approval, function_tool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -42,6 +42,9 @@ class Limits:
 class Agent:
     """An agent. `model` is a name such as `openai:gpt-5` or a pydantic-ai model object.
 
+    `approval` says whether people are asked before a call runs, for tools that say nothing of that themselves; the
+    runtime's own are among these (`spawn_thread`), except those that only wait.
+
     Example:
         >>> agent = Agent("weather", model="openai:gpt-5", instructions="Be brief.")
         >>> @agent.tool
@@ -60,12 +63,15 @@ class Agent:
         toolsets: Iterable[Toolset] = (),
         limits: Limits | None = None,
         settings: Mapping[str, Any] | None = None,
+        approval: ApprovalPolicy = "never",
     ) -> None:
+        check_approval(f"Agent {name!r}", approval, by_name=True)
         self.name = name
         self.model = model
         self.instructions = instructions
         self.limits = limits or Limits()
         self.settings = dict(settings or {})
+        self.approval: ApprovalPolicy = approval
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             self.add_tool(tool)
@@ -104,6 +110,7 @@ class Agent:
         passive: bool = False,
         retry_safe: bool = False,
         timeout: timedelta = timedelta(minutes=10),
+        approval: Approval | None = None,
     ) -> Callable[[Function], Function]: ...
 
     def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -115,15 +122,24 @@ class Agent:
 
         return declare if function is None else declare(function)
 
-    def client_tool(self, name: str, *, description: str, parameters: Mapping[str, Any]) -> Tool:
+    def client_tool(
+        self, name: str, *, description: str, parameters: Mapping[str, Any], approval: Approval | None = None
+    ) -> Tool:
         """Declare a tool that the user's side carries out: a browser, a person at a terminal, another program.
 
         Its calls wait, however long, for `client.tool_result`. `parameters` is the JSON schema of the arguments.
+        With `approval` they are handed out only once somebody has approved them.
 
         Raises:
             ConfigurationError: if the name or the schema is not valid, or the name is taken.
         """
-        tool = Tool(name=name, description=description, parameters=_schema(name, parameters), kind="client")
+        tool = Tool(
+            name=name,
+            description=description,
+            parameters=_schema(name, parameters),
+            kind="client",
+            approval=approval,
+        )
         self.add_tool(tool)
         return tool
 
@@ -137,6 +153,7 @@ class Agent:
         activity: str | None = None,
         retry_safe: bool = False,
         timeout: timedelta = timedelta(minutes=10),
+        approval: Approval | None = None,
     ) -> Tool:
         """Declare a tool that is a Temporal activity on another task queue, written in any language.
 
@@ -151,6 +168,7 @@ class Agent:
             activity: the name of the activity's type; the tool's name if left out.
             retry_safe: Temporal runs it again when it has failed or its worker died. Without it there is one attempt.
             timeout: how long one attempt may take.
+            approval: whether people are asked before a call runs; None leaves it to the agent.
 
         Raises:
             ConfigurationError: if the name or the schema is not valid, or the name is taken.
@@ -164,6 +182,7 @@ class Agent:
             task_queue=task_queue,
             retry_safe=retry_safe,
             timeout=timeout,
+            approval=approval,
         )
         self.add_tool(tool)
         return tool

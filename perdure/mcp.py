@@ -10,6 +10,7 @@ from typing import Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from perdure.errors import ConfigurationError
+from perdure.tools import ToolsetApproval, approvals_by_name, check_toolset_approval
 
 
 class McpOptions(TypedDict, total=False):
@@ -21,6 +22,7 @@ class McpOptions(TypedDict, total=False):
     rename: Mapping[str, str]
     timeout: timedelta
     connect_timeout: timedelta
+    approval: ToolsetApproval | None
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class McpToolset:
         rename: other names for tools, by the server's names; the prefix is put in front of these too.
         timeout: how long one call may take.
         connect_timeout: how long the server may take to start, and to list its tools.
+        approval: whether people are asked before a call runs: for all tools, or a mapping by the server's names. None,
+            and what is not in the mapping, leaves it to the agent.
     """
 
     name: str
@@ -58,6 +62,7 @@ class McpToolset:
     rename: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     timeout: timedelta = timedelta(minutes=10)
     connect_timeout: timedelta = timedelta(minutes=1)
+    approval: ToolsetApproval | None = field(default=None, hash=False)
 
     @classmethod
     def stdio(
@@ -111,6 +116,7 @@ class McpToolset:
             raise self._wrong("the timeouts must be longer than nothing")
         if both := set(self.tools or ()) & set(self.exclude):
             raise self._wrong(f"{sorted(both)[0]!r} is both among the tools and excluded")
+        check_toolset_approval(f"MCP toolset {self.name!r}", self.approval)
 
     def _freeze(self) -> None:
         # Copies, so that a toolset does not change with the lists and dicts of whoever declared it.
@@ -122,6 +128,8 @@ class McpToolset:
                 object.__setattr__(self, sequence, tuple(getattr(self, sequence)))
         for mapping in ("env", "headers", "rename"):
             object.__setattr__(self, mapping, dict(getattr(self, mapping)))
+        if (named := approvals_by_name(self.approval)) is not None:
+            object.__setattr__(self, "approval", dict(named))
 
     def _check_command(self, command: str) -> None:
         if not command.strip():

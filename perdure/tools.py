@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, Literal, Protocol, get_type_hints
+from typing import Any, Final, Literal, Protocol, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -29,9 +29,15 @@ runtime, which starts and reaches other threads; rap, mcp: a server of that prot
 Approval = Literal["always", "never"] | Callable[[Mapping[str, Any]], Any]
 """Whether people are asked before a call runs: always, never, or what a function says of the arguments.
 
-The function is sync or async and returns a bool, or an `ApprovalRequest` that says what to ask. If it raises, people
-are asked.
+The function is sync or async, gets the arguments as the tool does, with their defaults, and returns a bool, or an
+`ApprovalRequest` that says what to ask. If it raises, returns anything else or takes too long, people are asked.
 """
+
+ApprovalPolicy = Literal["always", "never"] | Callable[[str, Mapping[str, Any]], Any]
+"""The same for all tools of an agent that say nothing themselves; the function gets the tool's name first."""
+
+ToolsetApproval = Approval | Mapping[str, Approval]
+"""The same for the tools of a server: for all of them, or by the server's names for them; others say nothing."""
 
 KEPT_ARGUMENTS: Final = frozenset[ToolKind]({"activity", "workflow", "rap"})
 """Calls whose arguments the workflow keeps: it hands them on, carries the call out, or remembers what subscribed."""
@@ -58,7 +64,8 @@ class Tool:
         toolset: the toolset that the tool came from; its server carries the call out.
         operation: the name that stands behind the tool: of an activity's type or a server's operation; `name` if None.
         task_queue: where an activity is picked up.
-        approval: whether people are asked before a call runs; None leaves it to the agent.
+        approval: whether people are asked before a call runs; None leaves it to the agent. Passive tools wait for
+            something and do nothing, so nobody is ever asked about those.
     """
 
     name: str
@@ -87,6 +94,9 @@ class Tool:
             raise ConfigurationError(f"Tool {self.name!r} of kind `activity` needs the task queue that serves it.")
         if self.timeout <= timedelta(0):
             raise ConfigurationError(f"Tool {self.name!r}: the timeout must be longer than nothing.")
+        check_approval(f"Tool {self.name!r}", self.approval)
+        if self.passive and self.approval not in (None, "never"):
+            raise ConfigurationError(f"Tool {self.name!r} is passive: it only waits, so there is nothing to approve.")
 
     def validate(self, arguments: str) -> dict[str, Any]:
         """The keyword arguments for the function out of the model's JSON text.
@@ -115,6 +125,54 @@ class Toolset(Protocol):
     def name(self) -> str:
         """What tells it from the agent's other toolsets."""
         ...
+
+
+def check_approval(owner: str, approval: object, *, by_name: bool = False) -> None:
+    """Whether it can be a policy: `None`, a word, or a function; `by_name` if that gets the tool's name first.
+
+    Raises:
+        ConfigurationError: with a sentence that begins with the owner.
+    """
+    takes = "a tool's name and the arguments" if by_name else "the arguments"
+    if approval is None or approval in ("always", "never"):
+        return
+    if not callable(approval):
+        raise ConfigurationError(
+            f'{owner}: `approval` is "always", "never" or a function of {takes}, and not {approval!r}.'
+        )
+    if inspect.isgeneratorfunction(approval) or inspect.isasyncgenfunction(approval):
+        raise ConfigurationError(f"{owner}: the function given as `approval` yields; it must return what it says.")
+    try:
+        signature = inspect.signature(approval)
+    except (TypeError, ValueError):
+        return  # some built-in ones do not tell what they take
+    try:
+        signature.bind(*(("name", {}) if by_name else ({},)))
+    except TypeError as error:
+        raise ConfigurationError(f"{owner}: the function given as `approval` must take {takes} ({error}).") from error
+
+
+def check_toolset_approval(owner: str, approval: ToolsetApproval | None) -> None:
+    """The same for the tools of a toolset, all of them or by name. Raises ConfigurationError."""
+    named = approvals_by_name(approval)
+    if named is None:
+        check_approval(owner, approval)
+    for name, one in (named or {}).items():
+        check_approval(f"{owner}, tool {name!r}", one)
+
+
+def approvals_by_name(approval: ToolsetApproval | None) -> Mapping[str, Approval] | None:
+    """What a toolset says of some of its tools, by the server's names; None if it says the same of all."""
+    if isinstance(approval, Mapping):
+        named: Mapping[str, Approval] = approval
+        return named
+    return None
+
+
+def approval_of(approval: ToolsetApproval | None, name: str) -> Approval | None:
+    """What a toolset says of the tool with this name."""
+    named = approvals_by_name(approval)
+    return named.get(name) if named is not None else cast("Approval | None", approval)
 
 
 def function_tool(function: Callable[..., Any], *, name: str | None = None, **options: Any) -> Tool:

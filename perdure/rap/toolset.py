@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from perdure.errors import ConfigurationError
+from perdure.tools import ToolsetApproval, approvals_by_name, check_toolset_approval
 
 _PORTS: Final = {"http": 80, "https": 443}
 _host = re.compile(r"[A-Za-z0-9._-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
@@ -34,6 +35,8 @@ class RapToolset:
         trusted_hosts: hosts (`host` or `host:port`), beside that of the URL, that credentials may be sent to, and
             that answers of people may be posted to.
         headers: credentials, for instance `Authorization`; sent to the URL's own host and trusted ones alone.
+        approval: whether people are asked before a call is sent: for all tools, or a mapping by the server's names.
+            None, and what is not in the mapping, leaves it to the agent.
     """
 
     base_url: str
@@ -42,6 +45,7 @@ class RapToolset:
     expires: timedelta | None = field(default=None, repr=False)
     trusted_hosts: Sequence[str] = field(default=(), repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], hash=False, repr=False)
+    approval: ToolsetApproval | None = field(default=None, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work when it is declared, and not when a thread needs it."""
@@ -61,6 +65,9 @@ class RapToolset:
             # The value is not quoted: it is a secret.
             if not _header_name.fullmatch(name) or not _header_value.fullmatch(value):
                 raise self._wrong(f"the header {name!r} has characters that no header can hold")
+        if (named := approvals_by_name(self.approval)) is not None:
+            object.__setattr__(self, "approval", dict(named))
+        check_toolset_approval(f"RAP toolset {self.name!r}", self.approval)
 
     def trusts(self, url: str, *also: str) -> bool:
         """Whether a URL leads to the server's own host, to that of one of `also`, or to a trusted one.

@@ -8,6 +8,7 @@ import pytest
 from activities.mcp_listing import listed_tools
 from perdure.errors import ToolsetUnavailable
 from perdure.mcp import McpOptions, McpToolset
+from perdure.tools import ToolsetApproval
 
 
 def listing(*names: str) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def test_names() -> None:
         (McpOptions(rename={"b": "a"}), ("a", "b"), "two tools named 'a'"),
         (McpOptions(tools=["z"]), ("a",), "offers no tool 'z'"),
         (McpOptions(rename={"z": "y"}), ("a",), "offers no tool 'z'"),
+        (McpOptions(approval={"z": "always"}), ("a",), "offers no tool 'z'"),
     ],
 )
 def test_what_cannot_be_offered(options: McpOptions, offered: tuple[str, ...], sentence: str) -> None:
@@ -70,3 +72,15 @@ def test_what_a_tool_keeps() -> None:
     assert {tool.kind for tool in (a, b, c)} == {"mcp"}
     assert a.parameters == schema
     assert (a.toolset, a.timeout) == ("s", timedelta(seconds=3))
+
+
+def test_a_toolset_says_whether_people_are_asked() -> None:
+    """For all of a server's tools, or by the server's names for some; the agent speaks for the others."""
+
+    def approvals(approval: ToolsetApproval | None) -> list[object]:
+        toolset = McpToolset.stdio("s", "c", prefix="s_", approval=approval)
+        return [tool.approval for tool in listed_tools(toolset, listing("drop", "read"))]
+
+    assert approvals(None) == [None, None]
+    assert approvals("always") == ["always", "always"]
+    assert approvals({"drop": "always"}) == ["always", None]

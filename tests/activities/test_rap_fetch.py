@@ -33,6 +33,22 @@ async def test_a_listing_says_the_same_after_it_was_kept() -> None:
         assert caller.client.tools(json.loads(json.dumps(listing))) == caller.client.tools(listing)
 
 
+async def test_a_toolset_says_whether_people_are_asked() -> None:
+    """For all tools of a server, or by its names for some. A name that is not there must not go unnoticed."""
+    async with FakeRapServer(get_time(), open_sandbox()) as server:
+        for approval, expected in [
+            (None, [None, None]),
+            ("always", ["always", "always"]),
+            ({"get_time": "always"}, ["always", None]),
+        ]:
+            async with calling(server, approval=approval) as caller:
+                tools = caller.client.tools(await caller.client.fetch())
+                assert [tool.approval for tool in tools] == expected
+        async with calling(server, approval={"get_tiem": "always"}) as caller:
+            with pytest.raises(ToolsetUnavailable, match="offers no tool 'get_tiem', whose approval is declared"):
+                await caller.client.fetch()
+
+
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
 @pytest.mark.parametrize("status", [200, 203])
 async def test_content_type_and_the_exact_status_do_not_matter(mark: bytes, status: int) -> None:

@@ -1,6 +1,8 @@
 """Agents: declared in Python, looked up by name."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -61,6 +63,37 @@ def test_tools_elsewhere_are_declared_by_their_schema() -> None:
     assert (looked.kind, looked.operation, looked.task_queue) == ("activity", "LookUp", "catalogue")
     assert (looked.retry_safe, looked.timeout) == (True, timedelta(seconds=3))
     assert agent.tools == {"ask": asked, "look_up": looked}
+
+
+def test_every_kind_of_tool_may_need_an_approval() -> None:
+    """Each declaration takes it, and says nothing unless it does; the agent speaks for those, and asks nobody."""
+    agent = Agent("a", model="scripted")
+    schema = {"type": "object"}
+
+    @agent.tool(approval="always")
+    def send() -> str:
+        """Send."""
+        return ""
+
+    agent.client_tool("ask", description="", parameters=schema, approval="always")
+    agent.activity_tool("look_up", description="", parameters=schema, task_queue="q", approval="always")
+    agent.client_tool("show", description="", parameters=schema)
+    assert [tool.approval for tool in agent.tools.values()] == ["always", "always", "always", None]
+    assert agent.approval == "never"
+
+
+def test_an_agent_has_a_policy_of_its_own() -> None:
+    """A word, or a function of a tool's name and the arguments."""
+
+    def policy(tool: str, arguments: Mapping[str, Any]) -> bool:
+        return tool == "send" and bool(arguments)
+
+    assert Agent("a", model="m", approval="always").approval == "always"
+    assert Agent("a", model="m", approval=policy).approval is policy
+    wrong: Any = len
+    with pytest.raises(ConfigurationError, match="must take a tool's name and the arguments") as refused:
+        Agent("a", model="m", approval=wrong)
+    assert str(refused.value).startswith("Agent 'a': ")
 
 
 @pytest.mark.parametrize("parameters", [{"type": "array"}, {"properties": 5}, {"type": "object", "minProperties": "x"}])

@@ -82,7 +82,8 @@ def decided(request: ApprovalRequest, **said: Any) -> Decision:
 )
 def test_an_answer_that_fits_decides(request_: ApprovalRequest, said: dict[str, Any], approved: bool) -> None:
     """Outright, by an option of a known kind, or by an answer where one was asked for; what was said is kept."""
-    assert decided(request_, **said) == Decision(**{**said, "approved": approved}, by="ann", at=7.0)
+    expected = Decision(approved=approved, by="ann", at=7.0).with_(**{**said, "approved": approved})
+    assert decided(request_, **said) == expected
 
 
 @pytest.mark.parametrize(

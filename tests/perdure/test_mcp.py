@@ -7,6 +7,7 @@ import pytest
 
 from perdure.errors import ConfigurationError
 from perdure.mcp import McpOptions, McpToolset
+from perdure.tools import Approval
 
 
 def test_nothing_secret_is_shown() -> None:
@@ -28,6 +29,11 @@ def test_a_toolset_does_not_change_with_what_it_was_made_of() -> None:
     assert (toolset.args, toolset.env, toolset.tools) == (("-y",), {"A": "1"}, ("read",))
     assert toolset == McpToolset.stdio("files", "npx", ["-y"], env={"A": "1"}, tools=("read",))
     assert len({toolset, McpToolset.stdio("files", "npx", ["-y"], env={"A": "1"}, tools=("read",))}) == 1
+    approvals: dict[str, Approval] = {"drop": "always"}
+    asking = McpToolset.stdio("files", "npx", approval=approvals)
+    approvals.clear()
+    assert asking.approval == {"drop": "always"}
+    assert len({asking, McpToolset.stdio("files", "npx"), McpToolset.stdio("files", "npx", approval="always")}) == 3
 
 
 @pytest.mark.parametrize(
@@ -44,6 +50,7 @@ def test_a_toolset_does_not_change_with_what_it_was_made_of() -> None:
         ({"name": "x", "command": "a", "env": {"A": "b\0"}}, "cannot hold a NUL"),
         ({"name": "x", "command": "a", "tools": ["r"], "exclude": ["r"]}, "'r' is both among the tools and excluded"),
         ({"name": "x", "command": "a", "timeout": timedelta(0)}, "longer than nothing"),
+        ({"name": "x", "command": "a", "approval": {"drop": True}}, "MCP toolset 'x', tool 'drop': `approval` is"),
         ({"name": "x", "command": "a", "connect_timeout": timedelta(seconds=-1)}, "longer than nothing"),
         ({"name": "x", "url": "http://a", "env": {"A": "b"}}, "are for a command"),
         ({"name": "x", "url": "example.com/mcp"}, "must begin with http:// or https://"),

@@ -1,16 +1,16 @@
 """Tools: a Python function as the model sees it, and its calls checked before they run."""
 
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import pytest
 from pydantic import BaseModel, Field
 
 from perdure.errors import ConfigurationError
-from perdure.tools import Tool, function_tool
+from perdure.tools import Approval, Tool, approval_of, check_toolset_approval, function_tool
 
 
 class Place(BaseModel):
@@ -221,3 +221,71 @@ def test_a_function_tool_has_a_function_and_time() -> None:
         function_tool(get_weather, timeout=timedelta(0))
     client = Tool(name="ask", description="", parameters={"type": "object"}, kind="client")
     assert client.validate('{"anything":1}') == {"anything": 1}
+
+
+class Asks:
+    """A policy that is an object."""
+
+    def __call__(self, arguments: Mapping[str, Any]) -> bool:
+        """Ask."""
+        return bool(arguments)
+
+
+def asks(arguments: Mapping[str, Any]) -> bool:
+    """Ask."""
+    return bool(arguments)
+
+
+@pytest.mark.parametrize("approval", [None, "always", "never", asks, Asks(), Asks().__call__, bool])
+def test_a_policy_is_a_word_or_a_function(approval: Any) -> None:
+    """Of the arguments; a built-in one that takes them too."""
+    assert function_tool(get_weather, approval=approval).approval is approval
+
+
+def without_arguments() -> bool:
+    """Look at nothing."""
+    return True
+
+
+def with_a_name(tool: str, arguments: Mapping[str, Any]) -> bool:
+    """Take what an agent's policy takes."""
+    return bool(tool and arguments)
+
+
+def yielding(arguments: Mapping[str, Any]) -> Iterator[bool]:
+    """Return a generator, which would be taken for yes."""
+    yield bool(arguments)
+
+
+@pytest.mark.parametrize(
+    ("approval", "sentence"),
+    [
+        (True, 'Tool \'get_weather\': `approval` is "always", "never" or a function of the arguments, and not True.'),
+        ("ask", "and not 'ask'"),
+        (yielding, "it must return what it says"),
+        (without_arguments, "must take the arguments (too many positional arguments)"),
+        (with_a_name, "must take the arguments (missing a required argument: 'arguments')"),
+    ],
+)
+def test_what_cannot_be_a_policy_is_refused_when_it_is_declared(approval: Any, sentence: str) -> None:
+    """And not when a model first calls the tool: then people would be asked about every call."""
+    with pytest.raises(ConfigurationError) as refused:
+        function_tool(get_weather, approval=approval)
+    assert sentence in str(refused.value)
+
+
+def test_nothing_is_asked_about_a_tool_that_only_waits() -> None:
+    """A wait does nothing that could be approved; the control says that nobody is to be asked."""
+    with pytest.raises(ConfigurationError, match="it only waits, so there is nothing to approve"):
+        function_tool(get_weather, passive=True, approval="always")
+    assert function_tool(get_weather, passive=True, approval="never").passive
+
+
+def test_a_toolset_speaks_for_all_its_tools_or_for_some() -> None:
+    """By their names; of the others it says nothing."""
+    assert approval_of("always", "any") == "always"
+    assert approval_of(None, "any") is None
+    assert approval_of({"drop": "always"}, "drop") == "always"
+    assert approval_of({"drop": "always"}, "read") is None
+    with pytest.raises(ConfigurationError, match="Toolset 's', tool 'drop': `approval` is"):
+        check_toolset_approval("Toolset 's'", cast("Mapping[str, Approval]", {"read": "never", "drop": True}))

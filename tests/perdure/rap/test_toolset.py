@@ -7,6 +7,7 @@ import pytest
 
 from perdure.errors import ConfigurationError
 from perdure.rap.toolset import RapToolset, is_web_address
+from perdure.tools import Approval
 
 
 def test_a_url_is_enough() -> None:
@@ -52,6 +53,8 @@ def test_what_is_no_base_url_is_refused(url: str) -> None:
         ({"trusted_hosts": ["https://example.com"]}, "is no host"),
         ({"trusted_hosts": ["example.com/x"]}, "is no host"),
         ({"headers": {"a b": "x"}}, "characters that no header can hold"),
+        ({"approval": "ask"}, "`approval` is"),
+        ({"approval": {"drop": True}}, "tool 'drop': `approval` is"),
     ],
 )
 def test_options_that_cannot_work_are_refused_when_declared(options: dict[str, Any], reason: str) -> None:
@@ -64,10 +67,14 @@ def test_options_that_cannot_work_are_refused_when_declared(options: dict[str, A
 def test_it_does_not_change_with_what_it_was_made_of() -> None:
     """Nor by assignment."""
     headers, hosts = {"a": "1"}, ["x"]
-    toolset = RapToolset("http://h", headers=headers, trusted_hosts=hosts)
+    approvals: dict[str, Approval] = {"drop": "always"}
+    toolset = RapToolset("http://h", headers=headers, trusted_hosts=hosts, approval=approvals)
     headers["b"] = "2"
     hosts.append("y")
+    approvals.clear()
     assert (toolset.headers, toolset.trusted_hosts) == ({"a": "1"}, ("x",))
+    assert toolset.approval == {"drop": "always"}
+    assert len({toolset, RapToolset("http://h", headers={"a": "1"}, trusted_hosts=["x"])}) == 2
     with pytest.raises(AttributeError):
         toolset.name = "other"  # type: ignore[misc]  # the point of the test
 
