@@ -26,6 +26,7 @@ from perdure.messages import (
     ToolResultPart,
 )
 from perdure.ports import Change, OpenCall, Snapshot
+from perdure.quantity import quantity
 from perdure.rap.display import shown
 from perdure.thread_texts import spawned
 from perdure.waiting import moment
@@ -97,7 +98,9 @@ class Conversation:
         messages = self.view.messages
         earlier = len(messages) - (len(messages) if self._limit is None else self._limit)
         if earlier > 0:
-            self._output.line(f"… {earlier} earlier messages: `perdure history {one_line(self.view.thread_id)}`", "dim")
+            self._output.line(
+                f"… {quantity(earlier, 'earlier message')}: `perdure history {one_line(self.view.thread_id)}`", "dim"
+            )
         for message in messages[max(earlier, 0) :]:
             for part in message.parts:
                 self._show_part(message, part)
@@ -136,7 +139,9 @@ class Conversation:
             case ToolResultPart():
                 self._show_result(part)
             case FilePart():
-                self._output.line(f"▤ {one_line(part.name or 'file')} ({part.media_type}, {part.size_bytes:,} bytes)")
+                self._output.line(
+                    f"▤ {one_line(part.name or 'file')} ({part.media_type}, {quantity(part.size_bytes, 'byte')})"
+                )
             case EventPart():
                 self._show_event(part)
 
@@ -217,7 +222,7 @@ class Conversation:
         else:
             self._output.line(f"✗ {call} {result.outcome}: {_result(result)}", "red")
         for file in result.files:
-            self._output.line(f"▤ {one_line(file.media_type)}, {file.size_bytes:,} bytes", "green")
+            self._output.line(f"▤ {one_line(file.media_type)}, {quantity(file.size_bytes, 'byte')}", "green")
 
     def call_text(self, call_id: str) -> str:
         """A call as one would write it: `get_weather(city="Paris")`; its id if it is not on the path."""
@@ -254,7 +259,7 @@ def _result(result: ToolResultPart) -> str:
     if display != result.content:
         # Not clipped as other words are: blanks count in what is shown line by line.
         lines = [one_line(line[:RESULT_CHARS]) for line in display.split("\n")]
-        more = [f"… {len(lines) - DISPLAY_LINES} more lines"] if len(lines) > DISPLAY_LINES else []
+        more = [f"… {quantity(len(lines) - DISPLAY_LINES, 'more line')}"] if len(lines) > DISPLAY_LINES else []
         return "\n  ".join([*lines[:DISPLAY_LINES], *more])
     size = f" ({result.size_bytes:,} bytes)" if result.size_bytes > RESULT_CHARS else ""
     return f"{one_line(clip(result.content, RESULT_CHARS))}{size}"

@@ -13,7 +13,6 @@ from temporalio.runtime import Runtime, TelemetryConfig
 
 from perdure.cli.conversation import Conversation
 from perdure.cli.printable import one_line, printable
-from perdure.cli.quantity import quantity
 from perdure.cli.questions import choice_lines
 from perdure.cli.terminal import PlainTerminal
 from perdure.client import PerdureClient
@@ -22,6 +21,7 @@ from perdure.contract import SubscriptionStatus, ThreadStatus
 from perdure.errors import NotTaken, UsageError
 from perdure.inputs import InputId, Mode
 from perdure.ports import Choice, Store, ThreadRecord
+from perdure.quantity import quantity
 from perdure.stored_status import open_turn
 from perdure.waiting import call_state
 

@@ -299,3 +299,11 @@ def test_a_view_that_is_outdated_can_start_again() -> None:
         Snapshot(thread=THREAD, path=Path(messages=(QUESTION.with_(parts=(TextPart(text="now"),)),)), seq=9)
     )
     assert reader.lines == ["› now"]
+
+
+def test_one_of_a_thing_is_not_told_as_several() -> None:
+    """One earlier message, one byte, one more line."""
+    messages = [Message(id=f"m{n}", thread_id="t1", role="user", parts=(TextPart(text=f"m{n}"),)) for n in range(41)]
+    assert Reader(*messages).lines[0] == "… 1 earlier message: `perdure history t1`"
+    file = FilePart(media_type="text/plain", blob="b", size_bytes=1, name="a.txt")
+    assert Reader(QUESTION.with_(parts=(file,))).lines == ["▤ a.txt (text/plain, 1 byte)"]

@@ -1,4 +1,4 @@
-"""Numbers with what they count."""
+"""Numbers with what they count, for people."""
 
 
 def quantity(number: int, noun: str) -> str:
