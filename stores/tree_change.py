@@ -88,10 +88,9 @@ def tree_of(rows: Iterable[TreeRow], remembered: Mapping[str | None, str], head_
     A thread that has no message yet may begin at one of another thread: then the root stands for that.
     """
     own = {row.id: row for row in rows}
-    nodes = (
-        TreeNode[Role](row.id, row.parent_id if row.parent_id in own else None, row.role, row.place)
-        for row in own.values()
-    )
+    nodes: list[TreeNode[Role]] = [
+        TreeNode(row.id, row.parent_id if row.parent_id in own else None, row.role, row.place) for row in own.values()
+    ]
     return Tree.from_nodes(nodes, remembered, head_id if own else None)
 
 
@@ -212,8 +211,8 @@ def _import(tree: Tree, operation: ImportMessages, thread_id: str, turn: int) ->
             raise UsageError(
                 f"Message {given!r} is there with the role {there.content!r} and cannot become {item.message.role!r}."
             )
-    items = [
-        TreeItem[Role](ids[given], own(item.message.parent_id, "The parent"), item.message.role)
+    items: list[TreeItem[Role]] = [
+        TreeItem(ids[given], own(item.message.parent_id, "The parent"), item.message.role)
         for given, item in listed.items()
     ]
     head_id = own(operation.head_id, "The message")
