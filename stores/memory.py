@@ -6,27 +6,23 @@ could not hold is refused here as well, and nobody shares an object with the sto
 """
 
 import hashlib
-from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from perdure.batch import AppendMessage, Refused, SyncBatch, SyncReport
-from perdure.errors import BlobNotFound, ContentConflict, StaleWriter, StepSealed, StoreError
-from perdure.messages import Message, Part
-from perdure.ports import Change, Counts, Path, Snapshot, Step, StepOutcome, Summary, ThreadRecord
+from perdure.batch import Refused, SyncBatch, SyncReport, changes_tree
+from perdure.errors import BlobNotFound, StaleWriter, StepSealed, StoreError
+from perdure.messages import Part
+from perdure.ports import Step, StepOutcome, ThreadRecord
 from perdure.turn_buffer import Chunk
 from stores import batch_sql
-from stores.memory_state import MemoryState, accepted
-from stores.memory_thread import MemoryThread, StoredMessage, StoredStep, kept
+from stores.memory_batch import Anchor, MemoryBatch, tree_report
+from stores.memory_paths import MemoryPaths
+from stores.memory_records import StoredStep, kept
+from stores.memory_thread import MemoryThread
 
 
-class MemoryStore(MemoryState):
+class MemoryStore(MemoryPaths):
     """`perdure.ports.Store` for one process and one event loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._owners: dict[str, str] = {}
-        self._summaries: dict[str, Summary] = {}
 
     async def close(self) -> None:
         """Nothing is open; what is stored stays readable."""
@@ -66,48 +62,59 @@ class MemoryStore(MemoryState):
     async def append_messages(self, batch: SyncBatch) -> SyncReport:
         """See `perdure.ports.ConversationStore`."""
         thread = self._thread(batch.thread_id)
-        report = SyncReport(number=batch.number, steps=batch_sql.durable_steps(batch))
-        inputs = batch_sql.inputs(batch)
-        missing = tuple(
-            Refused(input_id=input_id, missing=True)
-            for input_id, blobs in batch_sql.blobs(batch).items()
-            if not blobs <= {blob for thread in self._line(batch.thread_id) for blob in thread.blobs}
-        )
-        if missing:
-            return SyncReport(number=batch.number - 1, refused=missing)
         if (thread.record.version, thread.sync_id) == (batch.number, batch.sync_id):
-            return report
-        if thread.record.version != batch.number - 1:
+            return self._report(batch)
+        refused = self._missing(batch)
+        if not refused and thread.record.version != batch.number - 1:
             raise StaleWriter(
                 "The thread has been written by somebody else and is at version "
                 f"{thread.record.version}. Load it again."
             )
-        known = accepted(thread)
-        refused = tuple(
-            Refused(input_id=input_id, conflict=known[input_id] != digest)
-            for input_id, digest in inputs.items()
-            if input_id in known
-        )
+        refused = refused or _accepted(thread, batch)
         if refused:
             return SyncReport(number=batch.number - 1, refused=refused)
-        draft = thread.copy()
-        for operation in batch.operations:
-            if isinstance(operation, AppendMessage):
-                self._check_place(operation.message, draft)
-            draft.apply(operation)
+        applying = MemoryBatch(thread.copy(), batch, self._owners)
+        if unfit := applying.run():
+            return SyncReport(number=batch.number - 1, refused=(unfit,))
+        self._take(batch, applying)
+        return self._report(batch)
+
+    def _missing(self, batch: SyncBatch) -> tuple[Refused, ...]:
+        stored = {blob for thread in self._line(batch.thread_id) for blob in thread.blobs}
+        wanted = batch_sql.blobs(batch).items()
+        return tuple(Refused(input_id=input_id, missing=True) for input_id, blobs in wanted if not blobs <= stored)
+
+    def _report(self, batch: SyncBatch) -> SyncReport:
+        # Asked for again it is the same: nothing but a batch changes what it says.
+        tree = tree_report(self._thread(batch.thread_id)) if any(map(changes_tree, batch.operations)) else None
+        return SyncReport(number=batch.number, steps=batch_sql.durable_steps(batch), tree=tree)
+
+    def _take(self, batch: SyncBatch, applied: MemoryBatch) -> None:
+        """The draft takes the place of its thread, and what hangs on removed messages follows."""
+        draft = applied.draft
+        self._void_summaries(applied.changed)
         draft.record = draft.record.with_(version=batch.number)
         draft.sync_id = batch.sync_id
         self._threads[batch.thread_id] = draft
+        for message_id in applied.heirs:
+            del self._owners[message_id]
         self._owners.update(dict.fromkeys(draft.messages, batch.thread_id))
+        if applied.heirs:
+            self._hang_up(applied)
+        for blob in applied.freed & draft.blobs.keys():
+            if not any(thread.names(blob) for thread in self._heirs_of_blobs(batch.thread_id)):
+                del draft.blobs[blob]
         self._hints.wake(batch.thread_id)
-        return report
 
-    def _check_place(self, message: Message, draft: MemoryThread) -> None:
-        if message.id in self._owners or message.id in draft.messages:
-            raise ContentConflict(f"This id is taken already; what is stored stays. Message {message.id}")
-        parent = message.parent_id
-        if parent is not None and parent not in self._owners and parent not in draft.messages:
-            raise StoreError(f"bug: message {message.id} has the parent {parent}, which is not stored")
+    def _hang_up(self, applied: MemoryBatch) -> None:
+        heirs: dict[str | None, Anchor] = {name: applied.anchor(heir) for name, heir in applied.heirs.items()}
+        for thread in self._threads.values():
+            if thread is not applied.draft:
+                thread.follow(heirs)
+
+    def _heirs_of_blobs(self, thread_id: str) -> list[MemoryThread]:
+        """The thread and all that find their blobs in it too."""
+        return [self._threads[name] for name in self._threads if self._thread(thread_id) in self._line(name)]
 
     # -- the turn buffer ---------------------------------------------------------------------------------------
 
@@ -152,90 +159,7 @@ class MemoryStore(MemoryState):
         thread.steps[at] = replace(thread.add_chunks(at, attempt, chunks), parts=exact, outcome=outcome)
         self._hints.wake(thread_id)
 
-    # -- reading -----------------------------------------------------------------------------------------------
-
-    async def load_history_with_ancestors(self, thread_id: str, known: str | None = None) -> Path:
-        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
-        return self._path(thread_id, known)
-
-    async def get_message_counts(self, thread_id: str) -> Counts:
-        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
-        roles = [stored.message.role for stored, _ in self._upward(thread_id)]
-        return Counts(
-            total=len(roles),
-            user=roles.count("user"),
-            assistant=roles.count("assistant"),
-            event=roles.count("event"),
-        )
-
-    async def snapshot(self, thread_id: str) -> Snapshot:
-        """See `perdure.ports.ConversationStore`."""
-        thread = self._thread(thread_id)
-        at = max(thread.steps, default=None)
-        live = thread.steps[at] if at else None
-        return Snapshot(
-            thread=thread.record,
-            path=self._path(thread_id, None),
-            live=live.as_step(*at) if live and at else None,
-            chunks=tuple(chunk for _, chunk in live.chunks) if live else (),
-            calls=thread.ordered_calls(),
-            seq=thread.record.seq,
-            choices=thread.waiting_choices(),
-            views=thread.shown_views(),
-        )
-
-    async def read_changes(self, thread_id: str, after: int, limit: int = 1000) -> tuple[Change, ...]:
-        """See `perdure.ports.ConversationStore`."""
-        thread = self._threads.get(thread_id)
-        changes = sorted(thread.changes() if thread else (), key=lambda change: change.seq)
-        return tuple(change for change in changes if change.seq > after)[:limit]
-
-    def listen(self, thread_id: str) -> AsyncGenerator[None]:
-        """See `perdure.ports.ConversationStore`."""
-        return self._hints.listen(thread_id)
-
-    def _path(self, thread_id: str, known: str | None) -> Path:
-        messages: list[Message] = []
-        summary: Summary | None = None
-        extends: str | None = None
-        for stored, cut in self._upward(thread_id):
-            if stored.message.id == known:
-                extends = known
-                break
-            parts = tuple(part for _, part in stored.parts)[:cut]
-            summary = self._summary_at(stored.message.id, cut)
-            if summary is not None:
-                parts = parts[summary.parts :]
-            if summary is None or parts:
-                messages.append(stored.message.with_(parts=parts))
-            if summary is not None:
-                break
-        return Path(
-            messages=tuple(reversed(messages)),
-            summary=summary,
-            extends=extends,
-            seq=self._thread(thread_id).record.seq,
-        )
-
-    def _upward(self, thread_id: str) -> Iterator[tuple[StoredMessage, int | None]]:
-        """The path from its end to the root, each message with the number of parts that are inherited, None for all."""
-        record = self._thread(thread_id).record
-        message_id = record.head_id or record.spawn_message_id
-        cut = None if record.head_id else record.spawn_parts
-        while message_id is not None:
-            stored = self._threads[self._owners[message_id]].messages[message_id]
-            yield stored, cut
-            message_id, cut = stored.message.parent_id, stored.message.parent_parts
-
-    def _summary_at(self, message_id: str, cut: int | None) -> Summary | None:
-        at_message = [
-            summary
-            for summary in self._summaries.values()
-            if summary.message_id == message_id and (cut is None or summary.parts <= cut)
-        ]
-        return max(reversed(at_message), key=lambda summary: summary.parts, default=None)
-
-    # -- blobs and summaries -----------------------------------------------------------------------------------
+    # -- blobs -------------------------------------------------------------------------------------------------
 
     async def put_blob(self, thread_id: str, data: bytes, media_type: str = "text/plain") -> str:
         """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
@@ -251,11 +175,12 @@ class MemoryStore(MemoryState):
                     return thread.blobs[blob]
         raise BlobNotFound(thread_id, blob)
 
-    async def add_summary(self, summary: Summary) -> None:
-        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""
-        self._thread(summary.thread_id)
-        if self._summaries.get(summary.id, summary) != summary:
-            raise ContentConflict(f"The summary {summary.id!r} is there with other content, which stays.")
-        if summary.message_id not in self._owners:
-            raise StoreError(f"bug: the summary {summary.id} stands at message {summary.message_id}, not stored")
-        self._summaries[summary.id] = kept(summary)
+
+def _accepted(thread: MemoryThread, batch: SyncBatch) -> tuple[Refused, ...]:
+    """The inputs that the thread has accepted before. One whose words were deleted is a duplicate of whatever it is."""
+    known = thread.inputs
+    return tuple(
+        Refused(input_id=input_id, conflict=known[input_id] not in (None, digest))
+        for input_id, digest in batch_sql.inputs(batch).items()
+        if input_id in known
+    )

@@ -9,7 +9,10 @@ from perdure.errors import CallNotOpen, ThreadNotFound
 from perdure.messages import ToolResultPart
 from perdure.ports import KEY_BYTES, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
 from stores.hints import Hints
-from stores.memory_thread import MemoryThread, StoredMessage
+from stores.memory_batch import tree_of_thread
+from stores.memory_records import StoredMessage
+from stores.memory_thread import MemoryThread
+from stores.tree_change import followers, is_hidden
 
 MAX_UNSTARTED = 100
 
@@ -27,27 +30,35 @@ class MemoryState:
         """See `perdure.ports.StateStore`."""
         thread = self._thread(thread_id)
         head = thread.messages.get(thread.record.head_id or "")
-        calls = thread.ordered_calls()
-        processed_ids = tuple((input_id, digest or "") for input_id, digest in accepted(thread).items())
+        last = head.message.status if head and head.message.role == "assistant" else None
+        message = thread.running() or head
+        calls = thread.ordered_calls(message.message.id) if message else ()
+        tree = tree_of_thread(thread)
+        processed_ids = tuple((input_id, digest or "") for input_id, digest in thread.inputs.items())
         children = self._open_children(thread_id)
         unstarted = [child.thread_id for child in children if (child.version, child.turn) == (1, 0)]
         return Tail(
             thread=thread.record,
-            message=head.message if head else None,
-            parts=len(head.parts) if head else 0,
-            step=calls[-1].step if calls else _next_step(thread, head),
+            message=message.message if message else None,
+            parts=len(message.parts) if message else 0,
+            step=calls[-1].step if calls else _next_step(thread, message),
             attempt=thread.steps[max(thread.steps)].attempt if thread.steps else 0,
             calls=calls,
             subscriptions=tuple(thread.subscriptions.values()),
             processed=processed_ids[max(0, len(processed_ids) - processed) :],
             children=len(children),
             unstarted=tuple(unstarted[:MAX_UNSTARTED]),
+            last=last,
+            followers=followers(tree, message.message.id) if message else 0,
+            hidden=message is not None and is_hidden(tree, message.message.id),
+            paused=last is not None and last.state == "requires_action",
+            remembered=thread.decisions,
         )
 
     async def get_processed_ids(self, thread_id: str, ids: tuple[str, ...]) -> dict[str, str]:
         """See `perdure.ports.StateStore`."""
         thread = self._threads.get(thread_id)
-        known = accepted(thread) if thread else {}
+        known = thread.inputs if thread else {}
         return {input_id: known[input_id] or "" for input_id in ids if input_id in known}
 
     async def get_active_subscriptions(self, thread_id: str) -> tuple[Subscription, ...]:
@@ -133,16 +144,9 @@ class MemoryState:
             next_id = thread.record.parent_thread_id
 
 
-def accepted(thread: MemoryThread) -> dict[str, str | None]:
-    """The inputs that the thread has accepted with their digests, oldest first."""
-    stored_messages = thread.messages.values()
-    return {stored.message.input_id: stored.digest for stored in stored_messages if stored.message.input_id is not None}
-
-
-def _next_step(thread: MemoryThread, head: StoredMessage | None) -> int:
+def _next_step(thread: MemoryThread, message: StoredMessage | None) -> int:
     # A step that was discarded or sealed leaves no part, one that was flushed without a turn buffer no mark.
-    if head is None or head.message.role != "assistant":
+    if message is None or message.message.role != "assistant":
         return 0
-    turn, step = thread.done
-    marked = step + 1 if turn == head.message.turn else 0
-    return max(marked, head.parts[-1][1].step + 1 if head.parts else 0)
+    marked = thread.done.get(message.message.turn, -1) + 1
+    return max(marked, message.parts[-1][1].step + 1 if message.parts else 0)

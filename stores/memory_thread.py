@@ -1,111 +1,93 @@
-"""One thread in memory, and what the operations of a batch do to it."""
+"""One thread in memory, and what the operations of a batch do to it; what they do to its tree is in `memory_batch`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
+from perdure.approval import RememberedDecision
 from perdure.batch import (
+    AnnotateMessage,
     AppendMessage,
     AppendParts,
     CloseThread,
     CommitResults,
     CommitStep,
+    Decide,
+    DeleteMessage,
+    ImportMessages,
     Operation,
+    RememberDecision,
     RemoveSubscription,
+    ResetThread,
     SetDue,
     SetStatus,
+    ShowInterim,
     StageResult,
+    StoreLateResult,
+    SwitchBranch,
     TrackSubscription,
 )
-from perdure.codec import Wire, dumps, loads
-from perdure.errors import CallNotOpen, StepSealed, StoreError, TooManyViews
+from perdure.codec import dumps
+from perdure.errors import StepSealed, StoreError, UnknownMessage
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart
-from perdure.ports import MAX_VIEWS, Change, Choice, OpenCall, Step, StepOutcome, Subscription, ThreadRecord, View
-from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
+from perdure.ports import Change, OpenCall, Subscription
+from perdure.turn_buffer import Chunk, sealed_parts, trim_reasoning
+from stores.memory_calls import MemoryCalls
+from stores.memory_records import StoredMessage, StoredStep, kept
 
-Value = TypeVar("Value", bound=Wire)
+NEVER = 2**31 - 1
+"""Above all steps: a turn whose newest step this is takes no writer any more."""
 
-
-def kept(value: Value) -> Value:
-    """The value as a database gives it back. Raises ValueError for what JSON cannot hold."""
-    return type(value).model_validate(loads(dumps(value)))
-
-
-@dataclass(frozen=True)
-class StoredMessage:
-    """A message without its parts, and the parts with their sequence numbers."""
-
-    message: Message
-    changed: int
-    digest: str | None = None
-    parts: tuple[tuple[int, Part], ...] = ()
-
-
-@dataclass(frozen=True)
-class StoredStep:
-    """A step of the turn buffer: `began` and the chunks carry their sequence numbers."""
-
-    attempt: int
-    began: int
-    chunks: tuple[tuple[int, Chunk], ...] = ()
-    parts: tuple[Part, ...] = ()
-    outcome: StepOutcome | None = None
-
-    def as_step(self, turn: int, step: int) -> Step:
-        """The step as the port gives it; while it streams its parts are what the chunks give."""
-        parts = self.parts if self.outcome else TurnBuffer(chunk for _, chunk in self.chunks).parts
-        return Step(
-            turn=turn,
-            step=step,
-            attempt=self.attempt,
-            state="done" if self.outcome else "open",
-            parts=parts,
-            outcome=self.outcome,
-        )
+MADE_UP = ("interrupted", "cancelled", "expired")
+"""Outcomes of results that no tool has returned."""
 
 
 @dataclass
-class MemoryThread:
-    """Everything that belongs to one thread. The operations raise before or after they change it; see `copy`."""
+class MemoryThread(MemoryCalls):
+    """Everything that belongs to one thread. The operations raise before or after they change it; see `copy`.
 
-    record: ThreadRecord
+    `done` is the newest step of each turn that was committed, sealed or discarded. `shape` and `tree_seq` are the
+    numbers of the newest changes in the middle and of the tree, `remembered` the child of the root that is open.
+    `spent_blob` is the file of an import, which the next batch removes: until then this one may be sent again.
+    """
+
     sync_id: str | None = None
-    done: tuple[int, int] = (-1, -1)
+    done: dict[int, int] = field(default_factory=dict[int, int])
     messages: dict[str, StoredMessage] = field(default_factory=dict[str, StoredMessage])
+    inputs: dict[str, str | None] = field(default_factory=dict[str, str | None])
     steps: dict[tuple[int, int], StoredStep] = field(default_factory=dict[tuple[int, int], StoredStep])
-    calls: dict[str, tuple[int, OpenCall]] = field(default_factory=dict[str, tuple[int, OpenCall]])
-    owners: dict[str, str | None] = field(default_factory=dict[str, str | None])
     subscriptions: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    choices: dict[str, Choice] = field(default_factory=dict[str, Choice])
-    views: dict[str, View] = field(default_factory=dict[str, View])
     blobs: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    decisions: tuple[RememberedDecision, ...] = ()
+    remembered: str | None = None
+    tree_seq: int = 0
+    shape: int = 0
+    spent_blob: str | None = None
 
     def copy(self) -> "MemoryThread":
         """A draft for a batch. What it holds is frozen, so the containers are enough."""
         return replace(
             self,
+            done=dict(self.done),
             messages=dict(self.messages),
+            inputs=dict(self.inputs),
             steps=dict(self.steps),
             calls=dict(self.calls),
+            choices=dict(self.choices),
             subscriptions=dict(self.subscriptions),
         )
-
-    def next_seq(self) -> int:
-        """Number one more change."""
-        self.record = self.record.with_(seq=self.record.seq + 1)
-        return self.record.seq
 
     # -- operations --------------------------------------------------------------------------------------------
 
     def apply(self, operation: Operation) -> None:
-        """Apply one operation of a batch."""
+        """Apply one operation of a batch that does nothing to the tree but to go on at the head."""
         match operation:
-            case AppendMessage():
-                self._append_message(operation.message, operation.digest)
+            case AppendMessage(message=message):
+                self._append_at_head(message)
             case AppendParts():
-                self._add_parts(operation.message_id, operation.start, operation.parts)
+                self.add_parts(operation.message_id, operation.start, operation.parts)
                 self._open_calls(operation.message_id, operation.start, operation.parts)
             case CommitStep():
                 self._commit_step(operation)
@@ -113,33 +95,52 @@ class MemoryThread:
                 self.stage_result(result)
             case CommitResults():
                 self._commit_results(operation)
-            case SetStatus():
-                self._set_status(operation)
+            case SetStatus(message_id=message_id, status=status):
+                self.set_status(message_id, status)
             case TrackSubscription():
                 self._track_subscription(operation)
             case RemoveSubscription(call_id=call_id):
                 self.subscriptions.pop(call_id, None)
             case SetDue(call_id=call_id, due=due):
                 if call_id in self.calls:
-                    self.calls[call_id] = (self.next_seq(), self.open_call(call_id).with_(due=due))
+                    self.change_call(self.open_call(call_id).with_(due=due))
             case CloseThread():
                 self.close()
+            case Decide():
+                self.decide(operation)
+            case RememberDecision(remembered=remembered):
+                self._remember_decision(kept(remembered))
+            case ShowInterim(result=result):
+                if result.call_id in self.calls:
+                    self.change_call(self.open_call(result.call_id).with_(interim=kept(result)))
+            case StoreLateResult():
+                self._store_late_result(operation)
+            case AnnotateMessage():
+                self._annotate(operation)
+            case SwitchBranch() | DeleteMessage() | ResetThread() | ImportMessages():
+                raise StoreError(f"bug: {operation.kind} needs the tree")
 
-    def _append_message(self, message: Message, digest: str | None) -> None:
+    def _append_at_head(self, message: Message) -> None:
         record = self.record
-        parent_id, parent_parts = message.parent_id, message.parent_parts
-        if parent_id is None:
-            parent_id = record.head_id or record.spawn_message_id
-            parent_parts = parent_parts if record.head_id else record.spawn_parts
-        seq = self.next_seq()
-        stored = message.with_(
-            thread_id=record.thread_id, parent_id=parent_id, parent_parts=parent_parts, parts=(), seq=seq
-        )
-        self.messages[message.id] = StoredMessage(kept(stored), changed=seq, digest=digest)
-        self._add_parts(message.id, 0, message.parts)
-        self.record = self.record.with_(head_id=message.id, turn=max(record.turn, message.turn))
+        parent_id = record.head_id or record.spawn_message_id
+        parent_parts = message.parent_parts if record.head_id else record.spawn_parts
+        above = self.messages.get(parent_id or "")
+        if above is not None and above.remembered is not None:
+            self.messages[above.message.id] = replace(above, remembered=None)
+        self.add_message(message.with_(parent_id=parent_id, parent_parts=parent_parts))
 
-    def _add_parts(self, message_id: str, start: int, parts: tuple[Part, ...]) -> None:
+    def add_message(self, message: Message, place: int | None = None) -> None:
+        """Store a message with its parent, as the head; its place is its number if none is given."""
+        seq = self.next_seq()
+        stored = kept(message.with_(thread_id=self.record.thread_id, parts=(), seq=seq))
+        self.messages[message.id] = StoredMessage(
+            stored, changed=seq, place=seq if place is None else place, created_at=datetime.now(UTC)
+        )
+        self.add_parts(message.id, 0, message.parts)
+        self.record = self.record.with_(head_id=message.id, turn=max(self.record.turn, message.turn))
+
+    def add_parts(self, message_id: str, start: int, parts: tuple[Part, ...]) -> None:
+        """Add parts to the end of a message, which is `start`."""
         stored = self.messages.get(message_id)
         if stored is None or len(stored.parts) != start:
             raise StoreError(f"bug: position {start} is not the end of message {message_id} in this thread")
@@ -152,18 +153,24 @@ class MemoryThread:
         turn, step = at_step or (self.messages[message_id].message.turn, None)
         calls = [(position, part) for position, part in enumerate(parts, start) if isinstance(part, ToolCallPart)]
         for index, (position, call) in enumerate(calls):
-            opened = OpenCall(
-                call_id=call.call_id,
-                message_id=message_id,
-                turn=turn,
-                step=call.step if step is None else step,
-                index=index,
-                position=position,
-                tool=call.tool,
-                arguments=call.arguments,
-                result=call.refusal,
-            )
-            self.calls[call.call_id] = (self.next_seq() if opened.result else 0, opened)
+            self.open(message_id, turn, call.step if step is None else step, index, position, call)
+
+    def open(self, message_id: str, turn: int, step: int, index: int, position: int, call: ToolCallPart) -> None:
+        """The call of a part is open; one that must not be executed has its result."""
+        opened = OpenCall(
+            call_id=call.call_id,
+            message_id=message_id,
+            turn=turn,
+            step=step,
+            index=index,
+            position=position,
+            tool=call.tool,
+            arguments=call.arguments,
+            result=call.refusal,
+            approval=call.approval,
+            decision=call.decision,
+        )
+        self.calls[call.call_id] = (self.next_seq() if opened.result else 0, opened)
 
     def _commit_step(self, operation: CommitStep) -> None:
         at = (operation.turn, operation.step)
@@ -175,10 +182,10 @@ class MemoryThread:
                 parts = sealed_parts(parts)
             elif operation.trim_reasoning:
                 parts = trim_reasoning(parts)
-        self._add_parts(operation.message_id, operation.start, parts)
+        self.add_parts(operation.message_id, operation.start, parts)
         self._open_calls(operation.message_id, operation.start, parts, at)
         self.steps = {other: step for other, step in self.steps.items() if other > at}
-        self.done = max(self.done, at)
+        self.done[operation.turn] = max(self.done.get(operation.turn, -1), operation.step)
         self.record = self.record.with_(usage=self.record.usage + operation.usage)
 
     def _commit_results(self, operation: CommitResults) -> None:
@@ -190,16 +197,62 @@ class MemoryThread:
             if result is None:
                 raise StoreError(f"bug: call {call_id} is closed without a result")
             results.append(result)
-        self.choices = {name: choice for name, choice in self.choices.items() if choice.call_id in self.calls}
-        self._add_parts(operation.message_id, operation.start, tuple(results))
+        self.drop_choices()
+        self.add_parts(operation.message_id, operation.start, tuple(results))
 
-    def _set_status(self, operation: SetStatus) -> None:
+    def set_status(self, message_id: str, status: Status) -> None:
+        """The message stands like this now, unless it has settled."""
+        stored = self.messages.get(message_id)
+        if stored is None:
+            raise StoreError(f"bug: status of message {message_id}, not here")
+        if stored.state in ("running", "requires_action"):
+            message = stored.message.with_(status=kept(status))
+            self.messages[message_id] = replace(stored, message=message, changed=self.next_seq())
+
+    def decide(self, operation: Decide) -> None:
+        """The first decision about an open call stays with its part; nobody has to wait for one any more."""
+        _, call = self.calls.get(operation.call_id, (0, None))
+        if call is None or call.decision is not None:
+            return
+        decision = kept(operation.decision)
+        stored = self.messages[call.message_id]
+        seq, part = stored.parts[call.position]
+        parts = (
+            *stored.parts[: call.position],
+            (seq, part.with_(decision=decision)),
+            *stored.parts[call.position + 1 :],
+        )
+        decided = (*stored.decided, (self.next_seq(), call.position))
+        self.messages[call.message_id] = replace(stored, parts=parts, decided=decided)
+        self.change_call(call.with_(decision=decision, due=None))
+
+    def _remember_decision(self, new: RememberedDecision) -> None:
+        others = [known for known in self.decisions if (known.tool, known.arguments) != (new.tool, new.arguments)]
+        self.decisions = (*others, new)
+
+    def _store_late_result(self, operation: StoreLateResult) -> None:
+        result, stored = kept(operation.result), self.messages.get(operation.message_id)
+        _, call = self.calls.get(result.call_id, (0, None))
+        if call is not None and call.message_id == operation.message_id:
+            self.stage_result(result)
+            return
+        for position, (seq, part) in enumerate(stored.parts if stored else ()):
+            if isinstance(part, ToolResultPart) and part.call_id == result.call_id and part.outcome in MADE_UP:
+                assert stored is not None, "bug: parts of no message"
+                parts = list(stored.parts)
+                parts[position] = (seq, result.with_(step=part.step))
+                self.messages[operation.message_id] = replace(stored, parts=tuple(parts))
+                self.redraw(reshape=True)
+                return
+
+    def _annotate(self, operation: AnnotateMessage) -> None:
         stored = self.messages.get(operation.message_id)
         if stored is None:
-            raise StoreError(f"bug: status of message {operation.message_id}, not here")
-        if stored.message.status.state in ("running", "requires_action"):
-            message = stored.message.with_(status=kept(operation.status))
-            self.messages[operation.message_id] = replace(stored, message=message, changed=self.next_seq())
+            raise UnknownMessage(f"There is no message {operation.message_id!r} in this thread.")
+        merged = {**(stored.message.metadata or {}), **operation.metadata}
+        values = {key: value for key, value in merged.items() if value is not None}
+        message = kept(stored.message.with_(metadata=values or None))
+        self.messages[operation.message_id] = replace(stored, message=message, changed=self.next_seq())
 
     def _track_subscription(self, operation: TrackSubscription) -> None:
         subscription = Subscription(
@@ -211,90 +264,64 @@ class MemoryThread:
         )
         self.subscriptions[operation.call_id] = kept(subscription)  # written again it keeps its place
 
+    def redraw(self, *, reshape: bool) -> None:
+        """Readers need a new snapshot, and with `reshape` what is kept of paths is void."""
+        self.tree_seq = self.next_seq()
+        if reshape:
+            self.shape = self.tree_seq
+
+    def follow(self, heirs: Mapping[str | None, tuple[str | None, int | None]]) -> None:
+        """Of messages of another thread that are gone, the path goes on to these, with so many of their parts."""
+        record = self.record
+        if record.spawn_message_id in heirs:
+            spawn_message_id, spawn_parts = heirs[record.spawn_message_id]
+            self.record = record.with_(spawn_message_id=spawn_message_id, spawn_parts=spawn_parts)
+        if record.head_id in heirs:
+            self.record = self.record.with_(head_id=heirs[record.head_id][0])
+        for name, stored in self.messages.items():
+            if stored.message.parent_id in heirs:
+                parent_id, parent_parts = heirs[stored.message.parent_id]
+                message = stored.message.with_(parent_id=parent_id, parent_parts=parent_parts)
+                self.messages[name] = replace(stored, message=message)
+
+    def names(self, blob: str) -> bool:
+        """Whether anything that is kept names this blob."""
+        kept_here: list[object] = [
+            [[part for _, part in stored.parts] for stored in self.messages.values()],
+            [call for _, call in self.calls.values()],
+            [(step.parts, step.chunks) for step in self.steps.values()],
+            list(self.views.values()),
+        ]
+        return blob in dumps(kept_here)
+
     def close(self) -> None:
         """Mark the thread closed; the first time stays."""
         self.record = self.record.with_(closed_at=self.record.closed_at or datetime.now(UTC))
-
-    # -- what people are asked and shown -----------------------------------------------------------------------
-
-    def put_choice(self, choice: Choice) -> None:
-        """Ask, unless just this is asked already. Raises CallNotOpen, also for a call that has its result."""
-        if self.open_call(choice.call_id).result is not None:
-            raise CallNotOpen(choice.call_id)
-        before = self.choices.get(choice.id)
-        choice = kept(choice.with_(answered=False, seq=before.seq if before else 0))
-        if choice != before:
-            self.choices[choice.id] = choice.with_(seq=self.next_seq())
-
-    def remove_choice(self, choice_id: str) -> None:
-        """The question is answered; its words and links are gone."""
-        choice = self.choices.get(choice_id)
-        if choice and not choice.answered:
-            self.choices[choice_id] = Choice(
-                id=choice.id, call_id=choice.call_id, kind=choice.kind, answered=True, seq=self.next_seq()
-            )
-
-    def waiting_choices(self) -> tuple[Choice, ...]:
-        """Questions of calls that have no result yet, oldest first."""
-        waiting = [
-            choice
-            for choice in self.choices.values()
-            if not choice.answered and self.open_call(choice.call_id).result is None
-        ]
-        return tuple(sorted(waiting, key=lambda choice: choice.seq))
-
-    def put_view(self, view: View) -> None:
-        """Show this from now on, unless it is shown already. Raises TooManyViews."""
-        others = sum(not other.is_empty for other in self.views.values() if other.view_type != view.view_type)
-        if not view.is_empty and others >= MAX_VIEWS:
-            raise TooManyViews(MAX_VIEWS)
-        before = self.views.get(view.view_type)
-        if before is None or before.content != view.content:
-            self.views[view.view_type] = kept(view.with_(seq=self.next_seq()))
-
-    def shown_views(self) -> tuple[View, ...]:
-        """Views with content, the one that changed last at the end."""
-        shown = [view for view in self.views.values() if not view.is_empty]
-        return tuple(sorted(shown, key=lambda view: view.seq))
-
-    # -- calls -------------------------------------------------------------------------------------------------
-
-    def open_call(self, call_id: str) -> OpenCall:
-        """Raises StoreError if the call is not open."""
-        if call_id not in self.calls:
-            raise CallNotOpen(call_id)
-        return self.calls[call_id][1]
-
-    def start_call(self, call_id: str, owner: str | None) -> OpenCall:
-        """Count one more start, unless the call has its result or this owner has started it last."""
-        call = self.open_call(call_id)
-        if call.result is None and (owner is None or self.owners.get(call_id) != owner):
-            call = call.with_(started=call.started + 1)
-            self.calls[call_id] = (self.next_seq(), call)
-            self.owners[call_id] = owner
-        return call
-
-    def stage_result(self, result: ToolResultPart) -> ToolResultPart:
-        """Keep the first result of an open call; returns it."""
-        call = self.open_call(result.call_id)
-        if call.result is not None:
-            return call.result
-        result = kept(result)
-        self.calls[result.call_id] = (self.next_seq(), call.with_(result=result))
-        return result
 
     # -- the turn buffer ---------------------------------------------------------------------------------------
 
     def claim_step(self, at: tuple[int, int], attempt: int) -> StoredStep | None:
         """The step if it is done or this attempt's, None if this attempt is to open it. Raises StepSealed."""
         stored = self.steps.get(at)
-        if at <= self.done:
+        if self._is_done(*at):
             raise StepSealed("This step was stopped or committed; its late writes are refused.")
         if stored is None or stored.outcome or stored.attempt == attempt:
             return stored
         if stored.attempt > attempt:
             raise StepSealed(f"This step was taken over by attempt {stored.attempt}; its late writes are refused.")
         return None
+
+    def _is_done(self, turn: int, step: int) -> bool:
+        if step <= self.done.get(turn, -1):
+            return True
+        # Of turns before the newest only the one that works takes writers: it has waited for people meanwhile.
+        running = self.running()
+        return turn < max(self.done, default=-1) and (running is None or running.message.turn != turn)
+
+    def end_turn(self, turn: int) -> None:
+        """Drop the turn's buffer, and refuse whoever still writes to it."""
+        self.steps = {at: step for at, step in self.steps.items() if at[0] != turn}
+        self.done[turn] = NEVER
 
     def add_chunks(
         self, at: tuple[int, int], attempt: int, chunks: list[Chunk], first: int | None = None
@@ -311,20 +338,24 @@ class MemoryThread:
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def ordered_calls(self) -> tuple[OpenCall, ...]:
-        """Open calls in call order."""
-        calls = (call for _, call in self.calls.values())
-        return tuple(sorted(calls, key=lambda call: (call.turn, call.step, call.index)))
+    def running(self) -> StoredMessage | None:
+        """The turn that runs, wherever it is in the tree."""
+        running = (stored for stored in self.messages.values() if stored.state == "running")
+        return max(running, key=lambda stored: stored.message.seq, default=None)
 
     def changes(self) -> Iterator[Change]:
         """Everything that happened and is still there, in no order."""
         for stored in self.messages.values():
             added = stored.message.seq
             if added < stored.changed:
-                yield Change(seq=added, message=stored.message.with_(status=Status(state="running")))
+                # Words are whole when they come; it is turns that are told before their end.
+                began = Status(state="running") if stored.message.role == "assistant" else stored.message.status
+                yield Change(seq=added, message=stored.message.with_(status=began))
             yield Change(seq=stored.changed, message=stored.message)
             for position, (seq, part) in enumerate(stored.parts):
                 yield Change(seq=seq, message_id=stored.message.id, position=position, part=part)
+            for seq, position in stored.decided:
+                yield Change(seq=seq, message_id=stored.message.id, position=position, part=stored.parts[position][1])
         for seq, call in self.calls.values():
             yield Change(seq=seq, call=call)
         for choice in self.choices.values():
@@ -336,3 +367,5 @@ class MemoryThread:
             yield Change(seq=stored_step.began, turn=turn, step=step, attempt=attempt, new_attempt=True)
             for seq, chunk in stored_step.chunks:
                 yield Change(seq=seq, turn=turn, step=step, attempt=attempt, chunk=chunk)
+        if self.tree_seq:
+            yield Change(seq=self.tree_seq, tree=True)

@@ -1,0 +1,211 @@
+"""A batch at work on a draft of its thread in memory, and what it does to the message tree."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from perdure.approval import Decision
+from perdure.batch import (
+    AppendMessage,
+    CommitResults,
+    Decide,
+    ImportMessages,
+    Operation,
+    Refused,
+    SyncBatch,
+    TreeReport,
+    changes_tree,
+)
+from perdure.codec import dumps
+from perdure.errors import ContentConflict, StoreError, UsageError
+from perdure.messages import Message
+from stores.blob_names import blobs_named
+from stores.left_turn import LEFT, awaits_decision, last_result, unanswered
+from stores.memory_records import StoredMessage, kept
+from stores.memory_thread import MemoryThread
+from stores.tree_change import Applied, ImportedRow, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
+
+Anchor = tuple[str | None, int | None]
+"""A message that a path goes on to, and how many of its parts are on the path, None for all."""
+
+
+class MemoryBatch:
+    """Applies operations to `draft`, in order, and notes what is to become of the other threads.
+
+    `heirs` are removed messages, each with the one that child threads inherit up to instead; at and below `changed`, as
+    it was before, no summary holds; `freed` may be names of blobs, which the content that is gone has named.
+    """
+
+    def __init__(self, draft: MemoryThread, batch: SyncBatch, taken: Collection[str]) -> None:
+        self.draft = draft
+        self.heirs: dict[str, str | None] = {}
+        self.changed: set[str] = set()
+        self.freed: set[str] = set()
+        self._operations = batch.operations
+        self._taken = taken
+        self._tree = tree_of_thread(draft) if any(map(changes_tree, batch.operations)) else None
+        if draft.spent_blob is not None:
+            self.freed.add(draft.spent_blob)
+            draft.spent_blob = None
+
+    def run(self) -> Refused | None:
+        """Apply everything; None, or what the tree does not allow: then the draft is of no use any more."""
+        for operation in self._operations:
+            known = input_of(operation)
+            if known is not None:
+                self.draft.inputs[known[0]] = known[1]
+            try:
+                self._apply(operation)
+            except UsageError as error:
+                if known is None:
+                    raise StoreError(f"bug: nobody asked for what the tree does not allow. {error}") from error
+                return Refused(input_id=known[0], detail=str(error))
+        return None
+
+    def anchor(self, message_id: str | None) -> Anchor:
+        """What is stored for a parent in the tree: the root stands for what the thread inherits."""
+        record = self.draft.record
+        return (message_id, None) if message_id is not None else (record.spawn_message_id, record.spawn_parts)
+
+    def _apply(self, operation: Operation) -> None:
+        if isinstance(operation, AppendMessage) and (
+            operation.message.id in self._taken or operation.message.id in self.draft.messages
+        ):
+            raise ContentConflict(f"This id is taken already; what is stored stays. Message {operation.message.id}")
+        in_tree = of_tree(operation)
+        if self._tree is None or in_tree is None:
+            self.draft.apply(operation)
+            return
+        applied = apply(self._tree, in_tree, self.draft.record.thread_id, self.draft.record.turn)
+        places = {node.id: node.place for node in applied.delta.nodes}
+        if isinstance(operation, AppendMessage):
+            self._append(operation, applied.parent_id, places[operation.message.id])
+        for row in applied.imported:
+            self._import(row, places.get(row.message.id))
+        self._remove(applied)
+        self._write(applied)
+        if isinstance(operation, ImportMessages):
+            self.draft.spent_blob = operation.blob
+
+    def _append(self, operation: AppendMessage, parent_id: str | None, place: int) -> None:
+        above = self.draft.messages.get(parent_id or "")
+        if changes_tree(operation) and above is not None and above.state == "requires_action":
+            self._leave(above.message.id)
+        self.draft.add_message(self._under(operation.message, parent_id), place)
+
+    def _under(self, message: Message, parent_id: str | None) -> Message:
+        stored_id, parts = self.anchor(parent_id)
+        return message.with_(parent_id=stored_id, parent_parts=parts)
+
+    def _leave(self, message_id: str) -> None:
+        calls = self.draft.ordered_calls(message_id)
+        for call in calls:
+            if awaits_decision(call):
+                self.draft.apply(Decide(call_id=call.call_id, decision=Decision(resolution="cancelled")))
+        results = tuple(map(last_result, calls))
+        call_ids = tuple(call.call_id for call in calls)
+        start = len(self.draft.messages[message_id].parts)
+        self.draft.apply(CommitResults(message_id=message_id, start=start, call_ids=call_ids, results=results))
+        self.draft.set_status(message_id, LEFT)
+
+    # -- what an operation changed in the tree -----------------------------------------------------------------
+
+    def _write(self, applied: Applied) -> None:
+        draft, delta = self.draft, applied.delta
+        for node in delta.nodes:
+            stored = draft.messages[node.id]
+            if stored.place != node.place:
+                message = self._under(stored.message, node.parent_id)
+                draft.messages[node.id] = replace(stored, message=message, place=node.place)
+        for parent_id, child_id in delta.remembered:
+            if parent_id is None:
+                draft.remembered = child_id
+            else:
+                draft.messages[parent_id] = replace(draft.messages[parent_id], remembered=child_id)
+        highest = max((node.place for node in delta.nodes), default=0)
+        draft.record = draft.record.with_(head_id=delta.head_id, seq=max(draft.record.seq, highest))
+        self.changed.update(applied.changed)
+        if applied.redraws:
+            draft.redraw(reshape=applied.reshapes)
+
+    def _remove(self, applied: Applied) -> None:
+        removed = set(applied.delta.removed)
+        for message_id in removed:
+            stored = self.draft.messages.pop(message_id)
+            self._forget(stored)
+            if stored.message.role == "assistant":
+                self.draft.end_turn(stored.message.turn)
+            if stored.message.input_id is not None:
+                self.draft.inputs[stored.message.input_id] = None
+        self.heirs = {name: applied.heir_id if heir in removed else heir for name, heir in self.heirs.items()}
+        self.heirs.update(dict.fromkeys(removed, applied.heir_id))
+
+    def _forget(self, stored: StoredMessage) -> None:
+        """Nothing is kept of a message's content: no blob that only it has named, no argument of its calls."""
+        self.freed |= blobs_named(dumps(part) for _, part in stored.parts)
+        for call in self.draft.ordered_calls(stored.message.id):
+            self.freed |= blobs_named(dumps(result) for result in (call.result, call.interim))
+        self.draft.drop_calls(stored.message.id)
+        for _, part in stored.parts:
+            if part.kind == "tool_call" and part.call_id in self.draft.subscriptions:
+                known = self.draft.subscriptions[part.call_id]
+                self.draft.subscriptions[part.call_id] = known.with_(arguments="{}")
+
+    # -- imports -----------------------------------------------------------------------------------------------
+
+    def _import(self, row: ImportedRow, place: int | None) -> None:
+        message = row.message
+        if row.known and self.draft.messages[message.id].state == "running":
+            return
+        if row.known:
+            self._replace(row)
+        else:
+            self.draft.add_message(self._under(message, message.parent_id), place)
+            stored = self.draft.messages[message.id]
+            self.draft.messages[message.id] = replace(stored, created_at=row.created_at, given_id=row.given_id)
+        if message.role == "assistant" and message.status.state in ("running", "requires_action"):
+            for call in unanswered(message.parts):
+                if call.part.call_id in self.draft.calls:
+                    raise UsageError(f"The call {call.part.call_id!r} is open already, in another message.")
+                self.draft.open(message.id, message.turn, call.part.step, call.index, call.position, call.part)
+
+    def _replace(self, row: ImportedRow) -> None:
+        stored, new = self.draft.messages[row.message.id], row.message
+        self._forget(stored)
+        if new.turn and stored.message.turn != new.turn:
+            self.draft.end_turn(stored.message.turn)
+        message = stored.message.with_(
+            turn=new.turn or stored.message.turn,
+            status=new.status,
+            metadata=new.metadata,
+            source_id=new.source_id,
+        )
+        changed = self.draft.next_seq()
+        self.draft.messages[new.id] = replace(stored, message=kept(message), changed=changed, parts=(), decided=())
+        self.draft.add_parts(new.id, 0, new.parts)
+        self.draft.record = self.draft.record.with_(turn=max(self.draft.record.turn, message.turn))
+
+
+def tree_of_thread(thread: MemoryThread) -> Tree:
+    """The thread's tree, its shape only."""
+    rows = (
+        TreeRow(name, stored.message.parent_id, stored.place, stored.message.role)
+        for name, stored in thread.messages.items()
+    )
+    remembered: dict[str | None, str] = {
+        name: stored.remembered for name, stored in thread.messages.items() if stored.remembered is not None
+    }
+    if thread.remembered is not None:
+        remembered[None] = thread.remembered
+    return tree_of(rows, remembered, thread.record.head_id)
+
+
+def tree_report(thread: MemoryThread) -> TreeReport:
+    """How the thread's tree stands."""
+    tree, running = tree_of_thread(thread), thread.running()
+    head = thread.messages.get(tree.head_id or "")
+    return report(
+        tree,
+        head.message.status if head else None,
+        running.message.id if running else None,
+        thread.record.turn,
+    )

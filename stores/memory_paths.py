@@ -1,0 +1,153 @@
+"""What is read of conversations in memory: paths, trees, snapshots, changes, summaries."""
+
+from collections.abc import AsyncGenerator, Collection, Iterator
+
+from perdure.errors import ContentConflict, StoreError, UnknownMessage
+from perdure.messages import Message
+from perdure.ports import Change, Counts, Path, Snapshot, StoredTree, Summary, TreeMessage
+from stores.memory_records import StoredMessage, kept
+from stores.memory_state import MemoryState
+
+
+class MemoryPaths(MemoryState):
+    """The reading half of `perdure.ports.ConversationStore`. `_owners` are the threads of messages, by their ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owners: dict[str, str] = {}
+        self._summaries: dict[str, Summary] = {}
+        self._void: set[str] = set()
+
+    async def load_history_with_ancestors(
+        self, thread_id: str, known: str | None = None, message_id: str | None = None
+    ) -> Path:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, UnknownMessage."""
+        return self._path(thread_id, known, message_id)
+
+    async def load_tree(self, thread_id: str, *, parts: bool = True) -> StoredTree:
+        """See `perdure.ports.ConversationStore`."""
+        thread = self._thread(thread_id)
+        own = thread.messages
+        remembered = [(name, stored.remembered) for name, stored in own.items()]
+        return StoredTree(
+            head_id=thread.record.head_id if thread.record.head_id in own else None,
+            messages=tuple(
+                TreeMessage(
+                    message=stored.whole() if parts else stored.message,
+                    parent_id=stored.message.parent_id if stored.message.parent_id in own else None,
+                    place=stored.place,
+                    created_at=stored.created_at,
+                    given_id=stored.given_id,
+                )
+                for stored in own.values()
+            ),
+            remembered=tuple((name, child) for name, child in ((None, thread.remembered), *remembered) if child),
+            calls=thread.ordered_calls(),
+        )
+
+    async def get_message_counts(self, thread_id: str) -> Counts:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
+        roles = [stored.message.role for stored, _ in self._upward(*self._end(thread_id))]
+        return Counts(
+            total=len(roles),
+            user=roles.count("user"),
+            assistant=roles.count("assistant"),
+            event=roles.count("event"),
+        )
+
+    async def snapshot(self, thread_id: str) -> Snapshot:
+        """See `perdure.ports.ConversationStore`."""
+        thread = self._thread(thread_id)
+        at = max(thread.steps, default=None)
+        live = thread.steps[at] if at else None
+        return Snapshot(
+            thread=thread.record,
+            path=self._path(thread_id),
+            live=live.as_step(*at) if live and at else None,
+            chunks=tuple(chunk for _, chunk in live.chunks) if live else (),
+            calls=thread.ordered_calls(),
+            seq=thread.record.seq,
+            choices=thread.waiting_choices(),
+            views=thread.shown_views(),
+        )
+
+    async def read_changes(self, thread_id: str, after: int, limit: int = 1000) -> tuple[Change, ...]:
+        """See `perdure.ports.ConversationStore`."""
+        thread = self._threads.get(thread_id)
+        changes = sorted(thread.changes() if thread else (), key=lambda change: change.seq)
+        return tuple(change for change in changes if change.seq > after)[:limit]
+
+    def listen(self, thread_id: str) -> AsyncGenerator[None]:
+        """See `perdure.ports.ConversationStore`."""
+        return self._hints.listen(thread_id)
+
+    # -- summaries ---------------------------------------------------------------------------------------------
+
+    async def add_summary(self, summary: Summary) -> None:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""
+        self._thread(summary.thread_id)
+        if summary.id in self._void:
+            return
+        if self._summaries.get(summary.id, summary) != summary:
+            raise ContentConflict(f"The summary {summary.id!r} is there with other content, which stays.")
+        if summary.message_id not in self._owners:
+            raise StoreError(f"bug: the summary {summary.id} stands at message {summary.message_id}, not stored")
+        self._summaries[summary.id] = kept(summary)
+
+    def _void_summaries(self, changed: Collection[str]) -> None:
+        """Those at or below these messages are used no more, and their text is gone."""
+        for name, summary in list(self._summaries.items()) if changed else ():
+            if any(stored.message.id in changed for stored, _ in self._upward(summary.message_id, None)):
+                del self._summaries[name]
+                self._void.add(name)
+
+    def _summary_at(self, message_id: str, cut: int | None) -> Summary | None:
+        at_message = [
+            summary
+            for summary in self._summaries.values()
+            if summary.message_id == message_id and (cut is None or summary.parts <= cut)
+        ]
+        return max(reversed(at_message), key=lambda summary: summary.parts, default=None)
+
+    # -- the way up --------------------------------------------------------------------------------------------
+
+    def _path(self, thread_id: str, known: str | None = None, message_id: str | None = None) -> Path:
+        messages: list[Message] = []
+        summary: Summary | None = None
+        extends: str | None = None
+        for stored, cut in self._upward(*self._end(thread_id, message_id)):
+            if stored.message.id == known:
+                extends = known
+                break
+            parts = stored.whole().parts[:cut]
+            summary = self._summary_at(stored.message.id, cut)
+            if summary is not None:
+                parts = parts[summary.parts :]
+            if summary is None or parts:
+                messages.append(stored.message.with_(parts=parts))
+            if summary is not None:
+                break
+        return Path(
+            messages=tuple(reversed(messages)),
+            summary=summary,
+            extends=extends,
+            seq=self._thread(thread_id).record.seq,
+            shape=sum(thread.shape for thread in self._line(thread_id)),
+        )
+
+    def _end(self, thread_id: str, message_id: str | None = None) -> tuple[str | None, int | None]:
+        """Where the path ends, with the number of parts that are inherited, None for all."""
+        thread = self._thread(thread_id)
+        if message_id is not None:
+            if message_id not in thread.messages:
+                raise UnknownMessage(f"There is no message {message_id!r} in this thread.")
+            return message_id, None
+        record = thread.record
+        return (record.head_id, None) if record.head_id else (record.spawn_message_id, record.spawn_parts)
+
+    def _upward(self, message_id: str | None, cut: int | None) -> Iterator[tuple[StoredMessage, int | None]]:
+        """The path from its end to the root."""
+        while message_id is not None:
+            stored = self._threads[self._owners[message_id]].messages[message_id]
+            yield stored, cut
+            message_id, cut = stored.message.parent_id, stored.message.parent_parts
