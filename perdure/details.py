@@ -82,9 +82,11 @@ def _headline(status: ThreadStatus) -> str:
 
 
 def _needs(calls: list[CallStatus]) -> str:
-    outside = sum(call.kind != "workflow" for call in calls)
-    if outside:
-        return f"needs {outside} result(s) from outside"
+    approvals = sum(call.state == "approval" for call in calls)
+    outside = sum(call.state != "approval" and call.kind != "workflow" for call in calls)
+    needs = [f"{approvals} approval(s)"] * bool(approvals) + [f"{outside} result(s) from outside"] * bool(outside)
+    if needs:
+        return f"needs {' and '.join(needs)}"
     due = [call.due for call in calls if call.due is not None]
     return f"sleeps until {moment(min(due))}" if due else "sleeps until something happens"
 

@@ -1,8 +1,45 @@
-"""What an open call waits for and until when, in words for people. Pure."""
+"""What a thread waits for: calls and until when, in words for people, and the approvals that nobody has given. Pure."""
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, tzinfo
 
+from perdure.approval import ApprovalRequest
+from perdure.codec import Text, Wire
 from perdure.contract import CallStatus
+from perdure.messages import Message, ToolCallPart, ToolResultPart
+
+
+class PendingApproval(Wire):
+    """A call that waits for somebody to approve it; `arguments` is its whole JSON text.
+
+    `due` is when nobody is waited for any longer, in seconds since 1970.
+    """
+
+    call_id: str
+    message_id: str
+    tool: Text
+    arguments: Text = "{}"
+    request: ApprovalRequest = ApprovalRequest()
+    due: float | None = None
+
+
+def pending_approvals(messages: Iterable[Message]) -> tuple[PendingApproval, ...]:
+    """The calls among messages that wait for a decision, in their order. A settled turn asks nothing any more."""
+    return tuple(
+        PendingApproval(
+            call_id=call.call_id, message_id=message.id, tool=call.tool, arguments=call.arguments, request=request
+        )
+        for message in messages
+        if message.status.state in ("running", "requires_action")
+        for call, request in _undecided(message)
+    )
+
+
+def _undecided(message: Message) -> Iterator[tuple[ToolCallPart, ApprovalRequest]]:
+    settled = {part.call_id for part in message.parts if isinstance(part, ToolResultPart)}
+    for part in message.parts:
+        if isinstance(part, ToolCallPart) and part.approval and not (part.decision or part.call_id in settled):
+            yield part, part.approval
 
 
 def call_state(call: CallStatus, zone: tzinfo | None = UTC, today: date | None = None) -> str:
@@ -14,6 +51,8 @@ def call_state(call: CallStatus, zone: tzinfo | None = UTC, today: date | None =
         today: a time of this day is told without its date.
     """
     until = f" until {moment(call.due, zone, today)}" if call.due is not None else ""
+    if call.state == "approval":
+        return f"waiting for approval{until}"
     if call.state != "waiting":
         return call.state
     match call.kind:

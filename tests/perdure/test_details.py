@@ -85,6 +85,21 @@ def test_subscriptions_are_listed_with_their_counts_and_pauses() -> None:
     assert f"- and {SHOWN_SUBSCRIPTIONS} more" in page
 
 
+def test_a_paused_turn_says_whom_it_waits_for() -> None:
+    """How many approvals and results are lacking, and which calls wait until when."""
+    calls = (
+        CallStatus(call_id="call_1", tool="send", preview='{"to":"all"}', state="approval", due=1_796_115_600.0),
+        CallStatus(call_id="call_2", tool="pick", kind="client"),
+        CallStatus(call_id="call_3", tool="read", state="settled"),
+    )
+    paused = IDLE.with_(state="waiting", turn=3, open_calls=calls)
+    page = details(paused, ())
+    assert "**Waiting: turn 3 needs 1 approval(s) and 1 result(s) from outside**" in page
+    assert '- `send({"to":"all"})` waiting for approval until 2026-12-01 09:00 UTC · `call_1`' in page
+    assert "turn 3 needs 1 approval(s)**" in details(paused.with_(open_calls=calls[:1]), ())
+    assert "turn 3 needs 1 result(s) from outside**" in details(paused.with_(open_calls=calls[1:]), ())
+
+
 def test_child_threads_are_said_with_the_command_that_lists_them() -> None:
     """The control: a thread without any says nothing of them."""
     assert "It has child threads: `perdure children t`." in details(IDLE.with_(children=True), ())

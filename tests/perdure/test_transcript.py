@@ -1,5 +1,6 @@
 """A conversation as plain text."""
 
+from perdure.approval import ApprovalRequest, Decision
 from perdure.messages import (
     EventPart,
     FilePart,
@@ -48,4 +49,36 @@ def test_a_transcript_holds_everything_but_thoughts() -> None:
         "It is\n(cancelled)\n\n"
         "Event: 5\n\n"
         "Assistant: (error: no key)"
+    )
+
+
+def test_a_transcript_says_what_became_of_approvals() -> None:
+    """Who waits, who said yes or no and why; a refusal is told in its words and not as the JSON that models read."""
+    asked = ApprovalRequest(prompt="Send it?")
+    done = (
+        ToolCallPart(call_id="c1", tool="send", approval=asked, decision=Decision(approved=True, by="Ann")),
+        ToolCallPart(call_id="c2", tool="send", approval=asked, decision=Decision(approved=False, reason="too late")),
+        ToolCallPart(call_id="c3", tool="send", approval=asked, decision=Decision(resolution="expired")),
+        ToolCallPart(call_id="c4", tool="send", approval=asked, decision=Decision(approved=True, remembered=True)),
+        ToolResultPart(call_id="c1", content="sent"),
+        ToolResultPart(call_id="c2", outcome="denied", content='{"error": "too late"}'),
+        ToolResultPart(call_id="c3", outcome="expired", content='{"error": 5}'),
+        ToolResultPart(call_id="c4", outcome="error", content="[1]"),
+    )
+    waiting = (
+        ToolCallPart(call_id="c5", tool="send", approval=asked),
+        ToolCallPart(call_id="c6", tool="send", approval=ApprovalRequest()),
+    )
+    path = [
+        Message(id="a", thread_id="t", role="assistant", parts=done),
+        Message(id="b", thread_id="t", role="assistant", parts=waiting, status=Status(state="requires_action")),
+    ]
+    assert transcript(path) == (
+        "Assistant:   send({})\n  approved by Ann\n"
+        "  send({})\n  denied\n"
+        "  send({})\n  expired\n"
+        "  send({})\n  approved as all such calls\n"
+        "  ok: sent\n  denied: too late\n"
+        '  expired: {"error": 5}\n  error: [1]\n\n'
+        "Assistant:   send({})\n  waits for approval: Send it?\n  send({})\n  waits for approval"
     )
