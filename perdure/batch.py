@@ -22,6 +22,10 @@ class AppendMessage(Wire):
     The parent is `message.parent_id`; or the parent of the message `beside`; or the message `answering`, of an
     assistant's message its parent, so that an answer stands beside another one; or nothing `at_root`. With
     `input_id` (else `message.input_id`) the input is recorded as accepted under `digest` in the same transaction.
+
+    Where one of these is said and the parent is a turn that waits for people (`requires_action`), that turn settles
+    first, as incomplete and cancelled: its undecided questions are resolved as cancelled, and its open calls get their
+    staged results or else a cancelled one. A turn that goes on at the head is settled by whoever made the batch.
     """
 
     kind: Literal["append_message"] = "append_message"
@@ -124,7 +128,10 @@ class SetDue(Wire):
 
 
 class Decide(Wire):
-    """What became of the question whether an open call may run. The first decision stays; it is kept with its part."""
+    """What became of the question whether an open call may run. The first decision stays; it is kept with its part.
+
+    When the call ends by itself (`SetDue`) was said of the question, and is forgotten with it.
+    """
 
     kind: Literal["decide"] = "decide"
     call_id: str
@@ -150,6 +157,7 @@ class StoreLateResult(Wire):
 
     Only of one whose outcome is interrupted, cancelled or expired: what a tool has returned is never replaced. The
     call's outcome decides at the moment of writing; another one, and a call that is not in the message, is left alone.
+    If the call is open, in a turn that rests on another branch, the result is staged as by `StageResult`.
     """
 
     kind: Literal["store_late_result"] = "store_late_result"
@@ -191,11 +199,13 @@ class ResetThread(Wire):
 class ImportedMessage(Wire):
     """A message from outside, its ids those of the file; `created_at` is its time as text (ISO 8601), if it has one.
 
-    A running or paused message is a turn that can be resumed: calls among its parts without a result are open.
+    A running or paused message is a turn that can be resumed: calls among its parts without a result are open, and
+    `interim` are the preliminary results of those.
     """
 
     message: Message
     created_at: str | None = None
+    interim: tuple[ToolResultPart, ...] = ()
 
 
 class ImportMessages(Wire):

@@ -7,28 +7,34 @@ one from the state of the last sync and decides again what is left. What inputs 
 from typing import Any, Literal
 
 from perdure import ids, subscriptions
+from perdure.approval import Decision, matches
 from perdure.batch import (
     AppendMessage,
     AppendParts,
     CloseThread,
+    Decide,
     Operation,
     RemoveSubscription,
     SetDue,
     SetStatus,
+    StageResult,
 )
 from perdure.codec import Text, clip
 from perdure.contract import CompleteResult
-from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint, phase_of
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint, digest_of, phase_of
 from perdure.messages import Message, Part, Status
 from perdure.ports import Subscription
 from perdure.turn import (
+    FOLLOWED,
     commit_results,
     commit_step,
+    denied,
     final_status,
     interrupted,
     live_calls,
     outline_of,
     stamped,
+    waits_for_people,
 )
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
 
@@ -57,24 +63,31 @@ class Draft:
 
     def open_due_turn(self) -> None:
         """Open the turn that answers the new inputs, if there are any and no turn is open."""
-        state = self.state
-        if not state.answer_due or state.open or state.closed:
-            return
-        number = state.turn + 1
-        message = Message(
-            id=ids.turn_message_id(state.thread_id, number),
-            thread_id=state.thread_id,
+        if self.state.answer_due and not self.state.open and not self.state.closed:
+            self.open_turn(AppendMessage(message=self.next_turn()))
+
+    def next_turn(self) -> Message:
+        """The message of the thread's next turn."""
+        number = self.state.turn + 1
+        return Message(
+            id=ids.turn_message_id(self.state.thread_id, number),
+            thread_id=self.state.thread_id,
             role="assistant",
             turn=number,
             status=Status(state="running"),
         )
-        self._append(AppendMessage(message=message))
+
+    def open_turn(self, operation: AppendMessage) -> None:
+        """Open the turn whose message this is."""
+        message = operation.message
+        self._append(operation)
         self._change(
-            turn=number,
+            turn=message.turn,
             answer_due=False,
             head_id=message.id,
             last=message.status,
-            open=OpenTurn(message_id=message.id, turn=number),
+            paused_head=False,
+            open=OpenTurn(message_id=message.id, turn=message.turn),
         )
 
     def begin_step(self) -> None:
@@ -116,6 +129,7 @@ class Draft:
             usage=self.state.usage + outline.usage,
         )
         if calls:
+            self._use_remembered()
             self.commit_group_when_settled()
         else:
             self._settle(final_status(outline))
@@ -154,13 +168,16 @@ class Draft:
         unanswered = tuple(call for call in turn.calls if not call.settled)
         answered = tuple(interrupted(call, turn.step) for call in turn.calls)
         # Also one that was not dispatched here: whoever owned the thread before may have. Servers take unknown ids.
-        told = tuple(call.call_id for call in unanswered if call.outline.kind == "rap")
+        told = tuple(call.call_id for call in unanswered if call.outline.kind == "rap" and not call.awaits_approval)
+        for call in unanswered:
+            if call.awaits_approval:
+                self._append(Decide(call_id=call.call_id, decision=Decision(resolution="cancelled")))
         self._change(
             open=turn.with_(calls=answered),
             interrupted=self.state.interrupted + unanswered,
             cancelled=self.state.cancelled + told,
         )
-        self._commit_group()
+        self._commit_group(goes_on=False)
 
     def _drained(self, turn: OpenTurn) -> tuple[Part, ...]:
         parts = stamped(self.state.thread_id, turn, self.buffer.parts)
@@ -175,8 +192,23 @@ class Draft:
         turn = self._open_turn()
         if status.detail is not None:
             status = status.with_(detail=clip(status.detail, DETAIL_CHARS))
+        self._set_status(turn, status)
+        self._change(open=None)
+
+    def _set_status(self, turn: OpenTurn, status: Status) -> None:
         self._append(SetStatus(message_id=turn.message_id, status=status))
-        self._change(open=None, last=status)
+        if self.state.head_id == turn.message_id:
+            self._change(last=status)
+
+    def _note_pause(self) -> None:
+        """Say in the turn's status whether it waits for people. One that others follow does not (sheet, F1 and F2)."""
+        turn = self._open_turn()
+        paused = waits_for_people(turn)
+        if paused and turn.followers:
+            self._close_turn("cancelled", FOLLOWED)
+        elif paused != turn.paused and self.state.pauses:
+            self._set_status(turn, Status(state="requires_action" if paused else "running"))
+            self._change(open=turn.with_(paused=paused))
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -197,8 +229,10 @@ class Draft:
             self._interrupt_calls(turn)
         elif all(call.settled for call in turn.calls):
             self._commit_group()
+        else:
+            self._note_pause()
 
-    def _commit_group(self) -> None:
+    def _commit_group(self, *, goes_on: bool = True) -> None:
         turn = self._open_turn()
         self._append(commit_results(turn))
         parts = turn.parts + len(turn.calls)
@@ -206,6 +240,36 @@ class Draft:
         if self.state.closing:
             self._settle(Status())
             self._close()
+        elif goes_on and turn.followers:
+            self._settle(Status(state="incomplete", reason="cancelled", detail=FOLLOWED))
+        elif goes_on:
+            self._note_pause()
+
+    def decide(self, call: LiveCall, decision: Decision) -> None:
+        """What became of the question whether a call may run: it runs, or it is answered with the no."""
+        self._append(Decide(call_id=call.call_id, decision=decision))
+        decided = call.with_(approved=decision.approved is True, decided=digest_of(decision), due=None)
+        if decision.approved is False:
+            result = denied(call, decision, self._open_turn().step)
+            self._append(StageResult(result=result))
+            decided = decided.with_(settled=True)
+        self._replace_call(decided)
+
+    def _use_remembered(self) -> None:
+        """Decisions that hold for such calls are made again for those that have just come."""
+        for call in self._open_turn().calls:
+            outline = call.outline
+            for known in self.state.remembered:
+                if call.awaits_approval and matches(known, outline.tool, outline.arguments_digest):
+                    self.decide(call, Decision(approved=known.approved, by=known.by, remembered=True))
+                    break
+
+    def ask(self, call_id: str, due: float) -> None:
+        """A call waits for a decision until `due`, whoever owns the thread."""
+        call = self._live_call(call_id)
+        if call is not None and call.due != due:
+            self._append(SetDue(call_id=call_id, due=due))
+            self._replace_call(call.with_(due=due))
 
     def _live_call(self, call_id: str) -> LiveCall | None:
         calls = self.state.open.calls if self.state.open else ()

@@ -18,7 +18,7 @@ managers in a test are therefore all the same thing: holding on to it.
 from collections.abc import Callable
 from typing import Any, Self
 
-from perdure.batch import AppendMessage, AppendParts, Operation, Refused, SetDue, SyncBatch, SyncReport
+from perdure.batch import AppendMessage, AppendParts, Operation, Refused, SetDue, SyncBatch, SyncReport, changes_tree
 from perdure.codec import Text, digest, dumps
 from perdure.contract import CompleteResult
 from perdure.errors import UnflushedTurn
@@ -31,9 +31,10 @@ from perdure.history_state import (
     SpawnPoint,
     SubscriptionLimits,
     restored,
+    with_tree,
 )
 from perdure.inbox import is_ready
-from perdure.inputs import AnyInput, Disposition, Event, UserMessage
+from perdure.inputs import AnyInput, Disposition, Identified
 from perdure.intake import Intake
 from perdure.messages import Message
 from perdure.pending_view import with_pending
@@ -60,13 +61,13 @@ class HistoryManager:
         self._resumed = False
 
     @classmethod
-    def from_tail(cls, tail: Tail, limits: SubscriptionLimits | None = None) -> Self:
-        """Restore a thread from what `StateStore.load_tail` read.
+    def from_tail(cls, tail: Tail, limits: SubscriptionLimits | None = None, *, pauses: bool = True) -> Self:
+        """Restore a thread from what `StateStore.load_tail` read. For `pauses` see `HistoryState`.
 
         A turn that was open when its last owner vanished is open again, with its calls as they were: it goes on
         where it stopped, since steps and calls are idempotent by their keys.
         """
-        manager = cls(restored(tail, limits or SubscriptionLimits()))
+        manager = cls(restored(tail, limits or SubscriptionLimits(), pauses=pauses))
         if manager.state.closed:
             manager._decide(Intake.end)
         elif manager.open_turn and manager.open_turn.calls:
@@ -88,6 +89,19 @@ class HistoryManager:
         """The turn under way."""
         return self._draft.state.open
 
+    @property
+    def changes_tree(self) -> bool:
+        """Whether the next sync changes the tree.
+
+        More contents are for the state in which it leaves the thread, so a caller syncs before it gives them.
+        """
+        return any(changes_tree(operation) for operation in self.state.pending)
+
+    @property
+    def rests(self) -> bool:
+        """Whether what is shown is a turn that waits for people, and rests in the store: then load the thread again."""
+        return self.state.open is None and self.state.paused_head and not self.state.closed
+
     # -- inputs ------------------------------------------------------------------------------------------------
 
     def handle_content(self, content: AnyInput) -> Disposition:
@@ -95,6 +109,9 @@ class HistoryManager:
 
         What the store says of a message or event is known after `synced`; `disposition` reads it then. What has to
         wait in this phase is not to be given here: the inbox holds it back.
+
+        Raises:
+            UsageError: if somebody decides about a call that no decision is wanted for. Nothing is changed.
         """
         if not is_ready(content, self.phase):
             raise AssertionError(f"bug: {content.kind} was taken while the thread is {self.phase}")
@@ -153,6 +170,10 @@ class HistoryManager:
     def fail_turn(self, detail: Text) -> None:
         """The step failed for good: drop its buffer and settle the turn with the error. The thread goes on."""
         self._decide(Intake.fail, detail)
+
+    def ask(self, call_id: str, due: float) -> None:
+        """A call waits for a decision until `due` (seconds since 1970), whoever owns the thread. Safe to repeat."""
+        self._decide(Intake.ask, call_id, due)
 
     def mark_dispatched(self, call_id: str, due: float | None = None) -> None:
         """Remember that a call is on its way, so that this run does not dispatch it again.
@@ -213,18 +234,17 @@ class HistoryManager:
         written, decisions = self._sent
         processed = dict(list(written.processed.items())[-REMEMBERED_INPUTS:])
         durable = written.with_(version=report.number, pending=(), processed=processed)
+        if report.tree is not None:
+            durable = with_tree(durable, report.tree)
         self._decide_again(durable, self._journal[decisions:])
         return ()
 
     def _leave_out(self, refused: tuple[Refused, ...]) -> None:
-        known: dict[str, Disposition] = {
-            item.input_id: "dropped" if item.missing else "conflict" if item.conflict else "duplicate"
-            for item in refused
-        }
+        known = {item.input_id: _disposition(item) for item in refused}
         kept = [
             (method, arguments)
             for method, arguments in self._journal
-            if not (arguments and isinstance(arguments[0], UserMessage | Event) and arguments[0].id in known)
+            if not (arguments and isinstance(arguments[0], Identified) and arguments[0].id in known)
         ]
         self._decide_again(self._base.with_(dispositions={**self._base.dispositions, **known}), kept)
         self._resumed = self._draft.is_unflushed
@@ -289,6 +309,12 @@ class HistoryManager:
         Only the newest summary's point is kept; the store stops at it when it loads the path.
         """
         self._decide(Intake.apply_compaction, SpawnPoint(message_id=summary.message_id, parts=summary.parts))
+
+
+def _disposition(refused: Refused) -> Disposition:
+    if refused.detail is not None:
+        return "refused"
+    return "dropped" if refused.missing else "conflict" if refused.conflict else "duplicate"
 
 
 def _content(operation: Operation) -> object:

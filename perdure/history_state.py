@@ -4,9 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from perdure.batch import Operation
+from perdure.approval import Decision, RememberedDecision
+from perdure.batch import Operation, TreeReport
 from perdure.builtins import CLOSE_THREAD
-from perdure.codec import Wire, clip, loads_object
+from perdure.codec import Wire, clip, digest, dumps, loads_object
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import Disposition, Event
 from perdure.messages import Status, ToolResultPart, Usage
@@ -25,7 +26,8 @@ short; boundary: between two steps; idle: no turn is open.
 class LiveCall(Wire):
     """A call of the open step. `settled` when its result is staged in the store or made here (`result`).
 
-    `due` is when it ends by itself, in seconds since 1970.
+    `due` is when it ends by itself, in seconds since 1970. `approved`: somebody said that it may run; `decided` is the
+    digest of the decision, whatever it was.
     """
 
     call_id: str
@@ -34,6 +36,18 @@ class LiveCall(Wire):
     due: float | None = None
     settled: bool = False
     result: ToolResultPart | None = None
+    approved: bool = False
+    decided: str | None = None
+
+    @property
+    def awaits_approval(self) -> bool:
+        """Whether it may not run before somebody says so."""
+        return self.outline.approval is not None and not self.approved and not self.settled
+
+    @property
+    def awaits_person(self) -> bool:
+        """Whether only people can bring it on: by a decision, or by its result."""
+        return not self.settled and (self.awaits_approval or self.outline.kind == "client")
 
     def argument(self, name: str) -> str:
         """A text among the arguments that the outline has kept; empty if there is none."""
@@ -44,7 +58,9 @@ class LiveCall(Wire):
 class OpenTurn(Wire):
     """The running assistant message: `parts` are committed, `step` is the one under way or next.
 
-    `attempts` is how many attempts of that step an owner before may have made.
+    `attempts` is how many attempts of that step an owner before may have made. `followers` counts the messages below
+    it: a turn that others follow does not go on after its step. `hidden`: another branch is shown. `paused`: all that
+    its calls lack is people, and its status says so.
     """
 
     message_id: str
@@ -56,6 +72,9 @@ class OpenTurn(Wire):
     running: bool = False
     outline: CompleteResult | None = None
     calls: tuple[LiveCall, ...] = ()
+    followers: int = 0
+    hidden: bool = False
+    paused: bool = False
 
 
 class SpawnPoint(Wire):
@@ -89,7 +108,9 @@ class HistoryState(Wire):
 
     `cancelled` are calls and subscriptions that nobody waits for any more, which tool servers are to be told; `dropped`
     counts events and results that belonged to nothing; `closing` is set by a call that closes the thread when its group
-    is settled.
+    is settled. `last` is the status of the head, if that is a turn; `paused_head` says that the head is a turn that
+    waits for people, and not `open`. `remembered` are decisions for calls to come. With `pauses` a turn that waits for
+    people says so in its status: runs of older releases did not.
     """
 
     thread_id: str
@@ -112,6 +133,9 @@ class HistoryState(Wire):
     dropped: int = 0
     closing: bool = False
     closed: bool = False
+    paused_head: bool = False
+    remembered: tuple[RememberedDecision, ...] = ()
+    pauses: bool = False
 
 
 def phase_of(turn: OpenTurn | None) -> Phase:
@@ -125,25 +149,30 @@ def phase_of(turn: OpenTurn | None) -> Phase:
     return "sleeping" if all(call.settled or call.outline.passive for call in turn.calls) else "calling"
 
 
-def restored(tail: Tail, limits: SubscriptionLimits) -> HistoryState:
+def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool) -> HistoryState:
     """The state of a thread from what `StateStore.load_tail` read."""
     thread = tail.thread
     unsettled = tail.message is not None and tail.message.status.state in ("running", "requires_action")
+    is_head = tail.message is not None and tail.message.id == thread.head_id
     return HistoryState(
         thread_id=thread.thread_id,
         version=thread.version,
         turn=thread.turn,
         head_id=thread.head_id,
-        last=tail.message.status if tail.message else None,
+        last=tail.message.status if tail.message and is_head else tail.last,
         open=_open_turn(tail) if unsettled else None,
-        # Words at the head that no turn answers: the owner vanished between accepting and opening, or a child begins.
-        answer_due=tail.message is not None and tail.message.role != "assistant",
+        # A child begins: it was made with the words that it answers. All other words come with their turn, and where
+        # they have none, nobody is to answer them.
+        answer_due=thread.kind != "root" and thread.turn == 0 and tail.message is not None and not unsettled,
         subscriptions=tail.subscriptions,
         processed=dict(tail.processed),
         usage=thread.usage,
         limits=limits,
         closing=any(_has_closed(call) for call in tail.calls),
         closed=thread.closed_at is not None,
+        paused_head=tail.paused and not is_head,
+        remembered=tail.remembered,
+        pauses=pauses,
     )
 
 
@@ -171,11 +200,15 @@ def _open_turn(tail: Tail) -> OpenTurn:
                 task_queue=call.task_queue,
                 timer=call.timer,
                 retry_safe=call.retry_safe,
+                approval=call.approval,
+                arguments_digest=call.arguments_digest,
             ),
             # A tool server was asked, and may answer long after whoever asked it is gone: it is not asked again.
             dispatched=call.kind == "rap" and call.started > 0,
             due=call.due,
             settled=call.result is not None,
+            approved=call.decision is not None and call.decision.approved is True,
+            decided=digest_of(call.decision) if call.decision else None,
         )
         for call in tail.calls
     )
@@ -188,4 +221,32 @@ def _open_turn(tail: Tail) -> OpenTurn:
         parts=tail.parts,
         spawn_parts=min((call.position for call in tail.calls), default=tail.parts),
         calls=calls,
+        followers=tail.followers,
+        hidden=tail.hidden,
+        paused=tail.message.status.state == "requires_action",
     )
+
+
+def with_tree(state: HistoryState, report: TreeReport) -> HistoryState:
+    """The state after a batch that changed the tree.
+
+    A turn that works goes on wherever it is. One that waits for people rests in the store while another branch is
+    shown, and is loaded when its own is shown again.
+    """
+    turn = state.open
+    if turn and turn.paused and turn.message_id != report.head_id:
+        turn = None
+    if turn and not turn.paused:
+        turn = turn.with_(followers=report.followers, hidden=report.hidden)
+    return state.with_(
+        open=turn,
+        head_id=report.head_id,
+        last=report.last,
+        turn=max(state.turn, report.turn),
+        paused_head=report.paused and (turn is None or turn.message_id != report.head_id),
+    )
+
+
+def digest_of(decision: Decision) -> str:
+    """What tells a decision from another one; not by whom it was made or when."""
+    return digest(dumps(decision.with_(by=None, at=0.0)))

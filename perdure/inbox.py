@@ -5,6 +5,7 @@ the thread is busy) keeps its place, so whatever is released together keeps its 
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,7 +13,20 @@ from pydantic import TypeAdapter, ValidationError
 from perdure.codec import clip, dumps, is_json
 from perdure.errors import UsageError
 from perdure.history_state import Phase
-from perdure.inputs import AnyInput, Control, Disposition, Event, Input, Interrupt, ToolResult, UserMessage
+from perdure.inputs import (
+    ROOT,
+    AnyInput,
+    Approval,
+    Control,
+    Disposition,
+    Event,
+    Input,
+    Interrupt,
+    Regenerate,
+    ToolResult,
+    TreeChange,
+    UserMessage,
+)
 from perdure.policy import WAITING_EVENT_BYTES, WAITING_INPUTS
 
 MAX_INPUT_BYTES = 256 * 1024
@@ -115,7 +129,7 @@ def _event_bytes(content: AnyInput) -> int:
 
 def _waits_for(content: AnyInput) -> _Wait:
     match content:
-        case Interrupt() | Control():
+        case Interrupt() | Control() | Regenerate() | TreeChange() | Approval():
             return "never"
         case ToolResult():
             # A call is shown while it streams, and whoever is quick answers it before its step is durable.
@@ -129,7 +143,9 @@ def _waits_for(content: AnyInput) -> _Wait:
             return "never"
 
 
-InputKind = Literal["user_message", "interrupt", "tool_result", "event", "control"]
+InputKind = Literal[
+    "user_message", "interrupt", "tool_result", "event", "control", "regenerate", "tree_change", "approval"
+]
 
 _adapters: dict[InputKind, TypeAdapter[Any]] = {
     "user_message": TypeAdapter(UserMessage),
@@ -137,6 +153,9 @@ _adapters: dict[InputKind, TypeAdapter[Any]] = {
     "tool_result": TypeAdapter(ToolResult),
     "event": TypeAdapter(Event),
     "control": TypeAdapter(Control),
+    "regenerate": TypeAdapter(Regenerate),
+    "tree_change": TypeAdapter(TreeChange),
+    "approval": TypeAdapter(Approval),
 }
 
 
@@ -152,17 +171,28 @@ def read_input(kind: InputKind, value: object, fallback_id: str) -> AnyInput:
         content: AnyInput = _adapters[kind].validate_python(_as_object(kind, value, fallback_id))
     except ValidationError as error:
         raise _refused(kind, "; ".join(_reason(dict(item)) for item in error.errors())) from error
-    if isinstance(content, UserMessage):
-        if not content.text.strip() and content.blob is None:
-            raise _refused(kind, "its text is empty")
-        # What JSON cannot hold would fail when the batch is written, and there it would take the thread along.
-        if not is_json(content.metadata):
-            raise _refused(kind, "`metadata` holds what JSON cannot, or is nested too deeply")
+    if isinstance(content, UserMessage) and not content.text.strip() and content.blob is None:
+        raise _refused(kind, "its text is empty")
+    if isinstance(content, TreeChange) and (lacking := _LACKING[content.action](content)):
+        raise _refused(kind, f"to {content.action} it needs {lacking}")
+    # What JSON cannot hold would fail when the batch is written, and there it would take the thread along.
+    for name in ("metadata", "answers"):
+        if not is_json(getattr(content, name, None)):
+            raise _refused(kind, f"`{name}` holds what JSON cannot, or is nested too deeply")
     if isinstance(content, ToolResult) and content.staged:
         raise _refused(kind, "`staged` is not for callers")
     if len(dumps(content)) > MAX_INPUT_BYTES:
         raise _refused(kind, f"it is above {MAX_INPUT_BYTES:,} bytes; the Python client stores large texts first")
     return content
+
+
+_LACKING: dict[str, Callable[[TreeChange], str | None]] = {
+    "switch": lambda change: None if change.message_id else "a `message_id`",
+    "delete": lambda change: None if change.message_id else "a `message_id`",
+    "reset": lambda change: None if change.message_id else f'a `message_id`, "{ROOT}" for all there is',
+    "import": lambda change: None if change.blob else "a `blob`, which the Python client stores first",
+    "annotate": lambda change: None if change.message_id and change.metadata else "a `message_id` and `metadata`",
+}
 
 
 def _as_object(kind: InputKind, value: object, fallback_id: str) -> object:
@@ -174,7 +204,7 @@ def _as_object(kind: InputKind, value: object, fallback_id: str) -> object:
         return {"id": fallback_id, "text": value}
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        return {"id": fallback_id, **fields} if kind == "user_message" else fields
+        return {"id": fallback_id, **fields} if kind in ("user_message", "regenerate", "tree_change") else fields
     return value
 
 

@@ -177,6 +177,11 @@ class Approval(Input):
         """A call is decided once, so its own id will do."""
         return self.call_id
 
+    @property
+    def digest(self) -> str:
+        """What tells this answer from another one."""
+        return digest(dumps(self.with_(at=0.0)))
+
 
 def _digest(text: str, blob: str | None, sha256: str | None) -> str:
     return digest(text) if blob is None else sha256 or blob

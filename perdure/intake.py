@@ -1,33 +1,32 @@
 """The intake: what becomes of everything that reaches a thread. Pure, synchronous and deterministic."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from perdure import ids, subscriptions
-from perdure.batch import AppendMessage, StageResult
+from perdure.approval import Decision
+from perdure.batch import AppendMessage, Decide, ShowInterim, StageResult, StoreLateResult
+from perdure.branching import Branching
 from perdure.builtins import SPAWN_THREAD
-from perdure.draft import Draft
-from perdure.history_state import HistoryState, LiveCall, Phase, Spawn, phase_of
-from perdure.inputs import AnyInput, Control, Disposition, Event, Interrupt, ToolResult, UserMessage
-from perdure.messages import EventPart, Message, Part, Role, TextPart
+from perdure.history_state import LiveCall, Spawn, phase_of
+from perdure.inputs import (
+    AnyInput,
+    Approval,
+    Control,
+    Disposition,
+    Event,
+    Interrupt,
+    Regenerate,
+    ToolResult,
+    TreeChange,
+    UserMessage,
+)
+from perdure.messages import EventPart, Message, TextPart
 from perdure.ports import Subscription
 from perdure.turn import result_part
 
 
-class Intake(Draft):
+class Intake(Branching):
     """A draft that takes inputs."""
-
-    def __init__(self, state: HistoryState) -> None:
-        super().__init__(state)
-        self._unconfirmed: Phase | None = None
-
-    @property
-    def phase(self) -> Phase:
-        """Where the thread stands, for the inbox.
-
-        A message that closes a turn may turn out to be known to the store, and then the turn goes on. So until the
-        sync the phase stays what it was, and what has to wait for the end of the turn waits for the sync.
-        """
-        return self._unconfirmed or phase_of(self.state.open)
 
     def handle(self, content: AnyInput) -> Disposition:
         """Take an input that is ready in this phase."""
@@ -44,6 +43,12 @@ class Intake(Draft):
                 return self._interrupt(content)
             case Control():
                 return self._control(content)
+            case Regenerate():
+                return self._disposed(content.id, self._regenerate(content))
+            case TreeChange():
+                return self._disposed(content.id, self._tree_change(content))
+            case Approval():
+                return self._approval(content)
 
     def _user_message(self, message: UserMessage) -> Disposition:
         if known := self._known(message.id, message.digest):
@@ -51,8 +56,12 @@ class Intake(Draft):
         if self.state.closing:
             # It stops nothing: the store is not asked whether it knows words that are turned away.
             return "rejected"
+        if not message.run:
+            return self._append_only(message)
         disposition: Disposition = "started"
-        if turn := self.state.open:
+        if (turn := self.state.open) and turn.paused and self._is_elsewhere(message, turn):
+            self._rest()
+        elif turn:
             is_asleep = phase_of(turn) == "sleeping"
             if message.mode == "reject" and not is_asleep:
                 return "rejected"
@@ -60,8 +69,7 @@ class Intake(Draft):
             joins = is_asleep or message.mode == "steer"
             disposition = "steered" if joins else "interrupted"
             self._leave_turn("steered" if joins else "cancelled")
-        part = TextPart(text="" if message.blob else message.text, blob=message.blob)
-        self._accept(message.id, message.digest, "user", (part,), message.metadata)
+        self._accept_words(message)
         return disposition
 
     def _event(self, event: Event) -> Disposition:
@@ -106,20 +114,36 @@ class Intake(Draft):
             origin_tool=subscription.tool if subscription else SPAWN_THREAD,
             origin_arguments=subscription.arguments if subscription else None,
         )
-        parts = (part,) if note is None else (part, TextPart(text=note))
-        self._accept(event.id, event.digest, "event", parts, None)
+        message = Message(
+            id=ids.input_message_id(self.state.thread_id, event.id),
+            thread_id=self.state.thread_id,
+            role="event",
+            parts=(part,) if note is None else (part, TextPart(text=note)),
+            input_id=event.id,
+        )
+        self._accept(AppendMessage(message=message, digest=event.digest), run=True)
         return disposition
 
     def _tool_result(self, result: ToolResult) -> Disposition:
         """Deduplicate against the tail, so that results need no durable id: only trailing calls can be answered."""
         call = self._live_call(result.call_id)
+        if call is None and result.message_id is not None:
+            self._append(StoreLateResult(message_id=result.message_id, result=result_part(result, 0)))
+            return "settled"
         if call is None:
             return self._dropped()
         if call.settled:
             return "duplicate"
+        if result.preliminary:
+            self._append(ShowInterim(result=result_part(result, self._open_turn().step)))
+            return "changed"
+        if call.awaits_approval:
+            # Its time is over; or whoever gave the result has made the question idle.
+            resolution: Literal["expired", "cancelled"] = "expired" if result.outcome == "expired" else "cancelled"
+            self._append(Decide(call_id=call.call_id, decision=Decision(resolution=resolution)))
         if result.subscription and result.outcome == "ok":
             result = self._subscribed(call, result)
-        if result.outcome == "expired" and call.outline.kind == "rap":
+        if result.outcome == "expired" and call.outline.kind == "rap" and not call.awaits_approval:
             # Its server may be at work on it still, and nobody waits for that any more.
             self._change(cancelled=(*self.state.cancelled, call.call_id))
         if not result.staged:
@@ -168,44 +192,16 @@ class Intake(Draft):
                 return self._disposed(content.id, self._known(content.id, content.digest) or self._dropped())
             case ToolResult():
                 return self._dropped()
-            case Interrupt() | Control():
+            case Regenerate() | TreeChange():
+                return self._disposed(content.id, "rejected")
+            case Interrupt() | Control() | Approval():
                 return "dropped"
 
     def _dropped(self) -> Disposition:
         self._change(dropped=self.state.dropped + 1)
         return "dropped"
 
-    def _known(self, input_id: str, content_digest: str) -> Disposition | None:
-        known = self.state.processed.get(input_id)
-        if known is None:
-            return None
-        return "duplicate" if known == content_digest else "conflict"
-
-    def _accept(
-        self, input_id: str, content_digest: str, role: Role, parts: tuple[Part, ...], metadata: dict[str, Any] | None
-    ) -> None:
-        message = Message(
-            id=ids.input_message_id(self.state.thread_id, input_id),
-            thread_id=self.state.thread_id,
-            role=role,
-            parts=parts,
-            input_id=input_id,
-            metadata=metadata,
-        )
-        self._append(AppendMessage(message=message, digest=content_digest))
-        self._change(
-            processed={**self.state.processed, input_id: content_digest},
-            head_id=message.id,
-            last=message.status,
-            answer_due=True,
-        )
-
     def _disposed(self, input_id: str, disposition: Disposition) -> Disposition:
         # A repetition in the same batch does not hide what became of the first.
         self._change(dispositions={input_id: disposition, **self.state.dispositions})
         return disposition
-
-    def _leave_turn(self, reason: Literal["cancelled", "steered"]) -> None:
-        """An input closes the turn, unless the store says that it knows the input."""
-        self._unconfirmed = self._unconfirmed or phase_of(self.state.open)
-        self._close_turn(reason, None)

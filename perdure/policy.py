@@ -105,6 +105,9 @@ IDLE_BEFORE_HIBERNATION: Final = timedelta(hours=1)
 REMEMBERED_INPUTS: Final = 200
 """Accepted ids that a run keeps in memory; older ones are found by the store."""
 
+REMEMBERED_DECISIONS: Final = 100
+"""Decisions for calls to come that a thread keeps; the oldest go, and then people are asked again."""
+
 WAITING_EVENT_BYTES: Final = 500_000
 """Events that may wait in one thread, as JSON: while a call is open they go from run to run in one payload. Above that
 more are refused, since a run that cannot hand them on would fill up and take no result either."""

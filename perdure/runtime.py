@@ -59,6 +59,7 @@ Notify = Callable[[NotifyRequest], Awaitable[None]]
 
 Result = TypeVar("Result")
 
+REFUSALS: Final = 10
 BATCH_INPUTS: Final = 500
 """Inputs that one sync takes."""
 
@@ -86,11 +87,13 @@ class AgentThread:
 
     Attributes:
         history: decides what becomes of everything that reaches the thread.
+        refusals: why decisions about calls were refused, the last few.
     """
 
     def __init__(
         self,
         store: ConversationStore,
+        state: StateStore,
         thread: ThreadRecord,
         history: HistoryManager,
         complete: Complete,
@@ -98,7 +101,9 @@ class AgentThread:
         notify: Notify | None = None,
     ) -> None:
         self.history = history
+        self.refusals: tuple[str, ...] = ()
         self._store = store
+        self._state = state
         self._thread = thread
         self._complete_call = complete
         self._dispatch_call = dispatch
@@ -134,7 +139,7 @@ class AgentThread:
             await conversation_store.create_thread(ThreadRecord(thread_id=thread_id, agent=agent))
         tail = await state_store.load_tail(thread_id)
         history = HistoryManager.from_tail(tail, limits)
-        return cls(conversation_store, tail.thread, history, complete, dispatch, notify)
+        return cls(conversation_store, state_store, tail.thread, history, complete, dispatch, notify)
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -200,6 +205,10 @@ class AgentThread:
 
     async def _step(self) -> bool:
         await self._accept()
+        if self.history.rests:
+            tail = await self._state.load_tail(self._thread.thread_id)
+            self.history = HistoryManager.from_tail(tail, self.history.state.limits)
+            await self.sync()
         turn = self.history.open_turn
         if turn is not None and not turn.calls:
             await self._complete(turn)
@@ -217,7 +226,9 @@ class AgentThread:
                 content = self._inbox.take(self.history.phase)
                 if content is None:
                     break
-                self.history.handle_content(content)
+                self._handle(content)
+                if self.history.changes_tree:
+                    break
             await self.sync()
             interrupted = [call.call_id for call in self.history.take_interrupted_tool_calls()]
             self._outside.difference_update(interrupted)
@@ -225,6 +236,12 @@ class AgentThread:
             self._tell_servers(self.history.take_cancelled(), closed=self.history.state.closed and not was_closed)
             if not self._has_ready():
                 return
+
+    def _handle(self, content: AnyInput) -> None:
+        try:
+            self.history.handle_content(content)
+        except UsageError as error:
+            self.refusals = (*self.refusals, str(error))[-REFUSALS:]
 
     def _tell_servers(self, call_ids: tuple[str, ...], *, closed: bool) -> None:
         """Best effort: the thread does not wait for it."""
@@ -295,9 +312,11 @@ class AgentThread:
         """Run the calls of a step that is durable, until their group is settled or only waits for the outside."""
         while (current := self.history.open_turn) and self._is_open(turn) and current.calls:
             for call in current.calls:
+                if call.settled or call.awaits_approval or call.call_id in {*self._running, *self._outside}:
+                    continue
                 if call.outline.kind == "client":
                     self._outside.add(call.call_id)
-                elif not call.settled and call.call_id not in {*self._running, *self._outside}:
+                else:
                     self._running[call.call_id] = asyncio.create_task(self._executed(self._execution(call)))
             if self._waits_outside(current):
                 return
@@ -333,8 +352,8 @@ class AgentThread:
         return result
 
     def _waits_outside(self, turn: OpenTurn) -> bool:
-        unsettled = {call.call_id for call in turn.calls if not call.settled}
-        return bool(unsettled) and unsettled <= self._outside
+        unsettled = [call for call in turn.calls if not call.settled]
+        return bool(unsettled) and all(call.awaits_approval or call.call_id in self._outside for call in unsettled)
 
 
 async def _refuse(call: LiveCall) -> DispatchResult:

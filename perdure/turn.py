@@ -1,14 +1,18 @@
 """The open turn: what its steps, calls and results become. Pure: values go in, values come out."""
 
 from perdure import ids
+from perdure.approval import Decision
 from perdure.batch import CommitResults, CommitStep
-from perdure.codec import clip
+from perdure.codec import clip, dumps
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.history_state import LiveCall, OpenTurn
 from perdure.inputs import ToolResult
 from perdure.messages import Part, Status, ToolCallPart, ToolResultPart
 
 INTERRUPTED = "The call was interrupted before it returned; whether it took effect is not known."
+UNDECIDED = "The call did not run: nobody had approved it when the turn ended."
+DENIED = "The call was not approved."
+FOLLOWED = "Another message followed before this turn could go on."
 WOKEN = "The wait was cut short: something came, or it was stopped."
 
 
@@ -54,9 +58,25 @@ def interrupted(call: LiveCall, step: int) -> LiveCall:
     """The call, answered with the fact that nobody waited for it. A result that is staged already goes before this."""
     if call.settled:
         return call
-    content = WOKEN if call.outline.passive else INTERRUPTED
-    result = ToolResultPart(call_id=call.call_id, outcome="interrupted", content=content, step=step)
+    if call.awaits_approval:
+        result = ToolResultPart(call_id=call.call_id, outcome="cancelled", content=UNDECIDED, step=step)
+    else:
+        content = WOKEN if call.outline.passive else INTERRUPTED
+        result = ToolResultPart(call_id=call.call_id, outcome="interrupted", content=content, step=step)
     return call.with_(settled=True, result=result)
+
+
+def denied(call: LiveCall, decision: Decision, step: int) -> ToolResultPart:
+    """The answer to a call that somebody has said no to; its shape is that of the sheet (3.1, "denied")."""
+    content = dumps({"error": decision.reason or decision.text or DENIED})
+    size = len(content.encode("utf-8", "surrogatepass"))
+    return ToolResultPart(call_id=call.call_id, outcome="denied", content=content, size_bytes=size, step=step)
+
+
+def waits_for_people(turn: OpenTurn) -> bool:
+    """Whether all that the turn's calls lack is people. Then it rests, until they decide or give a result."""
+    unsettled = [call for call in turn.calls if not call.settled]
+    return bool(unsettled) and all(call.awaits_person for call in unsettled)
 
 
 def result_part(result: ToolResult, step: int) -> ToolResultPart:

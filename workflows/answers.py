@@ -1,13 +1,24 @@
-"""What became of messages whose senders wait for it: the updates `send` that are under way."""
+"""What became of inputs whose senders wait for it: the updates that are under way."""
 
 from collections import Counter
+from dataclasses import dataclass
 
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from perdure.inputs import Disposition, Event, UserMessage
+    from perdure.codec import digest, dumps
+    from perdure.inputs import AnyInput, Disposition, ToolResult
 
-Key = tuple[str, str]
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of an input. `detail` says why it was refused; `head_id` is the thread's head after it."""
+
+    disposition: Disposition
+    detail: str | None = None
+    head_id: str | None = None
 
 
 class Answers:
@@ -15,34 +26,36 @@ class Answers:
 
     def __init__(self) -> None:
         self._senders: Counter[Key] = Counter()
-        self._known: dict[Key, Disposition] = {}
+        self._known: dict[Key, Answer] = {}
 
-    def expect(self, message: UserMessage) -> None:
-        """A handler waits for what becomes of this message, until `forget`."""
-        self._senders[_key(message)] += 1
+    def expect(self, content: AnyInput) -> None:
+        """A handler waits for what becomes of this input, until `forget`."""
+        self._senders[_key(content)] += 1
 
-    def is_expected(self, content: UserMessage | Event) -> bool:
+    def is_expected(self, content: AnyInput) -> bool:
         """Whether somebody will be told."""
         return self._senders[_key(content)] > 0
 
-    def give(self, content: UserMessage | Event, disposition: Disposition) -> None:
+    def give(self, content: AnyInput, answer: Answer) -> None:
         """Tell the senders of this content, if there are any."""
         if self.is_expected(content):
-            self._known[_key(content)] = disposition
+            self._known[_key(content)] = answer
 
-    def get(self, message: UserMessage) -> Disposition | None:
-        """What became of the message, None while that is not known."""
-        return self._known.get(_key(message))
+    def get(self, content: AnyInput) -> Answer | None:
+        """What became of the input, None while that is not known."""
+        return self._known.get(_key(content))
 
-    def forget(self, message: UserMessage) -> None:
+    def forget(self, content: AnyInput) -> None:
         """The handler has its answer."""
-        key = _key(message)
+        key = _key(content)
         self._senders[key] -= 1
         if self._senders[key] == 0:
             del self._senders[key]
             self._known.pop(key, None)
 
 
-def _key(content: UserMessage | Event) -> Key:
-    # The digest tells other words under the same id apart; the same words twice may share their answer.
-    return content.id, content.digest
+def _key(content: AnyInput) -> Key:
+    # The digest tells other content under the same id apart; the same content twice may share its answer.
+    if isinstance(content, ToolResult):
+        return content.kind, content.call_id, digest(dumps(content))
+    return content.kind, getattr(content, "id", ""), getattr(content, "digest", "")

@@ -34,6 +34,7 @@ class Calls:
         self._running: dict[str, Handle] = {}
         self._timers: dict[str, asyncio.Task[None]] = {}
         self._outside = set[str]()
+        self._asking = set[str]()
 
     @property
     def running(self) -> bool:
@@ -46,9 +47,9 @@ class Calls:
         return bool(self._timers)
 
     @property
-    def running_ids(self) -> frozenset[str]:
-        """The calls that something runs."""
-        return frozenset(self._running)
+    def running_ids(self) -> tuple[str, ...]:
+        """The calls that something runs, in the order in which they were dispatched."""
+        return tuple(self._running)
 
     def is_running(self, call_id: str) -> bool:
         """Whether something runs this call."""
@@ -97,8 +98,17 @@ class Calls:
         """Nothing here runs this call: its result comes from outside."""
         self._outside.add(call_id)
 
+    def wait_for_approval(self, call: LiveCall, due: float | None) -> None:
+        """The call may not run before somebody has said so, which has to be before `due` if that is given."""
+        self._outside.add(call.call_id)
+        self._asking.add(call.call_id)
+        if due is not None:
+            self.wait_until(call, due)
+
     def wait_until(self, call: LiveCall, due: float) -> None:
         """The call ends by itself at `due`, in seconds since 1970. One that sleeps has no other end."""
+        if known := self._timers.pop(call.call_id, None):
+            known.cancel()
         left = max(due - workflow.now().timestamp(), 0.0)
         timer = asyncio.create_task(workflow.sleep(timedelta(seconds=left), summary=_summary(call)))
         self._timers[call.call_id] = timer
@@ -127,11 +137,19 @@ class Calls:
 
     def stop_settled(self, turn: OpenTurn | None) -> None:
         """Cancel the calls that nobody waits for any more: interrupted ones, and ones answered from outside."""
-        live = {call.call_id for call in turn.calls if not call.settled} if turn else set[str]()
-        for work in (self._running, self._timers):
-            for call_id in [call_id for call_id in work if call_id not in live]:
+        calls = turn.calls if turn else ()
+        live = {call.call_id for call in calls if not call.settled}
+        # What was asked has been decided: nobody waits for that any more, and the call may run.
+        approved = self._asking - {call.call_id for call in calls if call.awaits_approval}
+        for work, over in ((self._running, set[str]()), (self._timers, approved)):
+            for call_id in [call_id for call_id in work if call_id not in live or call_id in over]:
                 work.pop(call_id).cancel()
-        self._outside &= live
+        self._outside &= live - approved
+        self._asking -= approved
+
+    def is_asking(self, call_id: str) -> bool:
+        """Whether the call's approval is waited for."""
+        return call_id in self._asking
 
     def stop_all(self) -> None:
         """Cancel everything."""

@@ -12,7 +12,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from perdure.batch import SyncReport
     from perdure.builtins import CANCEL_SUBSCRIPTION, SPAWN_THREAD
-    from perdure.codec import clip, dumps
+    from perdure.codec import Text, clip, dumps
     from perdure.contract import NOTIFY, SYNC, LoadResult, NotifyRequest
     from perdure.history_state import LiveCall, OpenTurn
     from perdure.inputs import ToolResult
@@ -36,6 +36,7 @@ class ThreadDispatch(ThreadHandlers):
         super().__init__()
         self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
         self._attributes = Attributes(self._loaded.tail.thread, enabled=False)
+        self._refusals: dict[str, Text] = {}
 
     async def _dispatch(self, turn: OpenTurn) -> None:
         """Run the calls of a step that is durable, and take in results until its group is settled.
@@ -44,7 +45,9 @@ class ThreadDispatch(ThreadHandlers):
         restored turn comes from the store.
         """
         for call in turn.calls:
-            if not call.dispatched and not call.settled and not _is_held(turn, call):
+            if call.awaits_approval:
+                self._await_approval(call)
+            elif not call.dispatched and not call.settled and not _is_held(turn, call):
                 self._start_call(call)
                 self._length.add(ACTIVITY)
         self._length.add(TASK)
@@ -56,6 +59,17 @@ class ThreadDispatch(ThreadHandlers):
         self._follow_up()
         await workflow.wait_condition(lambda: self._has_ready() or not self._calls.running or self._calls.has_done())
         await self._collect()
+
+    def _await_approval(self, call: LiveCall) -> None:
+        """Wait for somebody to decide, until the question expires if it does."""
+        if self._calls.is_asking(call.call_id):
+            return
+        assert call.outline.approval is not None
+        due, expires_s = call.due, call.outline.approval.expires_s
+        if due is None and expires_s is not None:
+            due = workflow.now().timestamp() + expires_s
+            self._history.ask(call.call_id, due)
+        self._calls.wait_for_approval(call, due)
 
     def _start_call(self, call: LiveCall) -> None:
         """Begin a call whose turn is durable, in the way of its kind."""
@@ -192,7 +206,10 @@ class ThreadDispatch(ThreadHandlers):
         """Make everything durable that was decided since the last sync."""
         while (batch := self._history.take_pending(workflow.info().run_id)) is not None:
             self._length.add()
-            self._history.synced(await stored(SYNC, batch, SyncReport, f"sync {batch.number}"))
+            report = await stored(SYNC, batch, SyncReport, f"sync {batch.number}")
+            for refused in self._history.synced(report):
+                if refused.detail is not None:
+                    self._refusals[refused.input_id] = refused.detail
 
     def _show(self, state: State | None) -> None:
         self._board.show(self.status(), self._attributes, state)

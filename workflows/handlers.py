@@ -10,14 +10,15 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from perdure import ids
-    from perdure.contract import CHOOSE, CallStatus, ChooseRequest, Stopped, ThreadStatus
+    from perdure.contract import CHOOSE, Approved, CallStatus, ChooseRequest, Stopped, ThreadStatus, TreeChanged
     from perdure.errors import ThreadClosed, UsageError
     from perdure.history import HistoryManager
     from perdure.history_state import HistoryState
-    from perdure.inbox import read_input
+    from perdure.inbox import InputKind, read_input
     from perdure.inputs import Accepted, UserMessage
     from perdure.policy import CHOOSE as CHOOSE_POLICY
     from perdure.policy import ErrorType
+    from workflows.answers import Answer
     from workflows.background import Background
     from workflows.board import Board
     from workflows.calls import Calls
@@ -83,19 +84,77 @@ class ThreadHandlers:
         assert isinstance(content, UserMessage)
         self._length.add(UPDATE + TASK)
         try:
-            disposition = await self._mailbox.send(content, lambda: self._history.phase)
+            answer = await self._mailbox.send(content, lambda: self._history.phase)
         except UsageError as error:
             raise refusal(error) from error
-        return Accepted(message_id=ids.input_message_id(self._thread_id, content.id), disposition=disposition)
+        return Accepted(message_id=ids.input_message_id(self._thread_id, content.id), disposition=answer.disposition)
 
     @send.validator
     def _validate_send(self, message: Any) -> None:
+        self._validate("user_message", message)
+
+    @workflow.update
+    async def regenerate(self, request: Any) -> TreeChanged:
+        """Answer once more, beside the answer or below the words that are named: `{"message_id": "..."}`."""
+        answer = await self._ask("regenerate", request)
+        return TreeChanged(
+            disposition=answer.disposition,
+            head_id=answer.head_id,
+            message_id=answer.head_id if answer.disposition in ("started", "interrupted") else None,
+        )
+
+    @regenerate.validator
+    def _validate_regenerate(self, request: Any) -> None:
+        self._validate("regenerate", request)
+
+    @workflow.update
+    async def change_tree(self, change: Any) -> TreeChanged:
+        """Change the branches: `{"action": "switch", "message_id": "..."}`; or delete, reset, import, annotate."""
+        answer = await self._ask("tree_change", change)
+        return TreeChanged(disposition=answer.disposition, head_id=answer.head_id)
+
+    @change_tree.validator
+    def _validate_change_tree(self, change: Any) -> None:
+        self._validate("tree_change", change)
+
+    @workflow.update
+    async def decide(self, approval: Any) -> Approved:
+        """Decide whether a call may run: `{"call_id": "call_...", "approved": true}`, with `"reason"` if you like."""
+        call_id = str(approval["call_id"])
+        answer = await self._ask("approval", {**approval, "at": workflow.now().timestamp()})
+        calls = self._history.open_turn.calls if self._history.open_turn else ()
+        pending = tuple(call.call_id for call in calls if call.awaits_approval)
+        return Approved(call_id=call_id, disposition=answer.disposition, pending=pending)
+
+    @decide.validator
+    def _validate_decide(self, approval: Any) -> None:
+        self._validate("approval", approval)
+
+    @workflow.update
+    async def add_result(self, result: Any) -> TreeChanged:
+        """Like the signal `tool_result`, answered; with `"message_id"` also for a call that nobody waits for."""
+        answer = await self._ask("tool_result", result)
+        return TreeChanged(disposition=answer.disposition, head_id=answer.head_id)
+
+    @add_result.validator
+    def _validate_add_result(self, result: Any) -> None:
+        self._validate("tool_result", result)
+
+    async def _ask(self, kind: InputKind, value: Any) -> Answer:
+        self._length.add(UPDATE + TASK)
+        try:
+            content = read_input(kind, value, str(workflow.uuid4()))
+            return await self._mailbox.send(content, lambda: self._history.phase)
+        except UsageError as error:
+            raise refusal(error) from error
+
+    def _validate(self, kind: InputKind, value: Any) -> None:
         if self._is_leaving:
             raise ApplicationError("The thread is moving to a new run; send it again.", type=ErrorType.BUSY)
         if self._history.state.closed:
             raise refusal(ThreadClosed.of(self._thread_id))
         try:
-            read_input("user_message", message, "unnamed")
+            read_input(kind, value, "unnamed")
         except UsageError as error:
             raise refusal(error) from error
 

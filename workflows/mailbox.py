@@ -10,7 +10,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.history_state import Phase
     from perdure.inbox import Inbox, InputKind, read_input
     from perdure.inputs import AnyInput, Disposition, Event, UserMessage
-    from workflows.answers import Answers
+    from workflows.answers import Answer, Answers
     from workflows.board import Board
     from workflows.run_length import SIGNAL, TASK, RunLength
 
@@ -47,37 +47,52 @@ class Mailbox:
             self._board.problem(str(error), about=f"{kind} lost")
             return
         if disposition == "conflict":
-            self.tell(content, disposition)
+            self.tell(content, Answer(disposition))
 
-    async def send(self, message: UserMessage, phase: Callable[[], Phase]) -> Disposition:
-        """Put a message and wait until it is decided what becomes of it. Raises UsageError if too many wait."""
-        self._answers.expect(message)
+    async def send(self, content: AnyInput, phase: Callable[[], Phase]) -> Answer:
+        """Put an input and wait until it is decided what becomes of it.
+
+        Raises UsageError if it is refused, or too many wait.
+        """
+        self._answers.expect(content)
         try:
-            known = self.inbox.put(message)
-            if known is None:
-                await workflow.wait_condition(lambda: self._disposition(message, phase()) is not None)
-                known = self._disposition(message, phase())
+            known = self.inbox.put(content)
+            if known is not None:
+                return Answer(known)
+            await workflow.wait_condition(lambda: self._answer(content, phase()) is not None)
+            answer = self._answer(content, phase())
         finally:
-            self._answers.forget(message)
-        assert known is not None
-        return known
+            self._answers.forget(content)
+        assert answer is not None
+        if answer.disposition == "refused":
+            raise UsageError(answer.detail or "The request was refused.")
+        return answer
 
-    def tell(self, content: AnyInput, disposition: Disposition | None) -> None:
+    def tell(self, content: AnyInput, answer: Answer | None) -> None:
         """Say what became of an input: to its sender, or, since a signal has none, where people look."""
-        if disposition is None or not isinstance(content, UserMessage | Event):
+        if answer is None:
             return
+        if self._answers.is_expected(content):
+            self._answers.give(content, answer)
+        elif answer.detail is not None:
+            self._board.problem(answer.detail)
+        if isinstance(content, UserMessage | Event):
+            self._tell(content, answer.disposition)
+
+    def _tell(self, content: UserMessage | Event, disposition: Disposition) -> None:
         if disposition in ("started", "interrupted", "steered"):
             words = content.text if isinstance(content, UserMessage) else content.content
             self._board.line("User" if isinstance(content, UserMessage) else "Event", words)
-        if self._answers.is_expected(content):
-            self._answers.give(content, disposition)
-        elif disposition in ("conflict", "rejected", "dropped"):
+        if not self._answers.is_expected(content) and disposition in ("conflict", "rejected", "dropped"):
             self._board.problem(_refused(content, disposition), about=f"{content.kind} {disposition}")
 
-    def _disposition(self, message: UserMessage, phase: Phase) -> Disposition | None:
-        """What became of a message, None while that is not decided."""
-        known = self._answers.get(message)
-        return known or (None if self.inbox.has_ready(phase) else self.inbox.disposition(message.id))
+    def _answer(self, content: AnyInput, phase: Phase) -> Answer | None:
+        """What became of an input, None while that is not decided."""
+        known = self._answers.get(content)
+        if known or self.inbox.has_ready(phase) or not isinstance(content, UserMessage):
+            return known
+        waits = self.inbox.disposition(content.id)
+        return Answer(waits) if waits else None
 
 
 def _refused(content: UserMessage | Event, disposition: Disposition) -> str:

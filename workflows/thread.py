@@ -22,42 +22,25 @@ with workflow.unsafe.imports_passed_through():
     from perdure.codec import Text, Wire, dumps
     from perdure.contract import (
         COMPLETE,
-        LOAD,
         WORKFLOW_TYPE,
         CompleteRequest,
         CompleteResult,
-        LoadRequest,
         LoadResult,
         ThreadStart,
     )
     from perdure.details import Line
     from perdure.errors import UsageError
     from perdure.history import HistoryManager
-    from perdure.history_state import HistoryState, OpenTurn, SubscriptionLimits
-    from perdure.inputs import AnyInput, Event, Interrupt, UserMessage
+    from perdure.history_state import HistoryState, OpenTurn
+    from perdure.inputs import AnyInput, Interrupt
     from perdure.policy import COMPLETE as COMPLETE_POLICY
     from perdure.policy import ErrorType
-    from perdure.ports import Tail
     from workflows.attributes import Attributes
     from workflows.calls import seen
-    from workflows.dispatch import ThreadDispatch
+    from workflows.durability import PAYLOAD_BYTES, ThreadDurability
     from workflows.failure import sentence
     from workflows.handlers import refusal
     from workflows.run_length import ACTIVITY, TASK, TIMER
-    from workflows.stored import stored
-
-BATCH_INPUTS = 500
-"""Inputs that one sync takes: a storm becomes a few transactions of a bounded size."""
-
-PAYLOAD_BYTES = 1_000_000
-"""Inputs that go into one payload: a batch, should the store be away, and what waits when a run ends. Temporal refuses
-payloads above 2 MB and tries such a task for ever."""
-
-RECOVERY_WAIT_S = 3600.0
-"""The longest wait between tries to go on after failures in a row."""
-
-RECOVERIES = 3
-"""Failures in a row after which what caused them is given up, so that the thread does not go round for ever."""
 
 
 class Carried(Wire):
@@ -73,15 +56,8 @@ class Carried(Wire):
 
 
 @workflow.defn(name=WORKFLOW_TYPE)
-class ThreadWorkflow(ThreadDispatch):
+class ThreadWorkflow(ThreadDurability):
     """One conversation thread, workflow id `thread:{thread_id}`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._batch: list[AnyInput] = []
-        self._model_call: workflow.ActivityHandle[CompleteResult] | None = None
-        self._failures = 0
-        self._active_at = workflow.now()
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -117,6 +93,9 @@ class ThreadWorkflow(ThreadDispatch):
             await self._continue_as_new()
         if self._history.state.closed:
             return await self._leave()
+        if self._history.rests:
+            await self._load(ThreadStart())
+            return True
         turn = self._history.open_turn
         if turn is None or self._calls.wait_only_outside(turn):
             return await self._wait()
@@ -151,56 +130,6 @@ class ThreadWorkflow(ThreadDispatch):
         self._is_loaded = True
         self._attributes = Attributes(self._loaded.tail.thread, enabled=self._loaded.search_attributes)
 
-    async def _load(self, start: ThreadStart, running: frozenset[str] = frozenset()) -> None:
-        """Read the thread from the store; calls that were `running` here were cut off, and are dispatched again."""
-        request = LoadRequest(thread_id=self._thread_id, start=start)
-        loaded = await stored(LOAD, request, LoadResult, "load the thread")
-        calls = tuple(call.with_(started=0) if call.call_id in running else call for call in loaded.tail.calls)
-        self._agent = loaded.tail.thread.agent
-        limits = SubscriptionLimits(
-            active=loaded.subscriptions,
-            events_per_minute=loaded.events_per_minute,
-            events=loaded.events_per_subscription,
-        )
-        self._history = HistoryManager.from_tail(loaded.tail.with_(calls=calls), limits)
-        self._wait_for_dispatched()
-        self._children.any = loaded.tail.children > 0
-        self._children.start_unstarted(loaded.tail.unstarted)
-        # The rest of the tail is the history's from now on.
-        self._loaded = loaded.with_(tail=Tail(thread=loaded.tail.thread))
-
-    async def _accept(self) -> None:
-        """Take a batch of what may be taken now, and make it durable.
-
-        What it interrupts is stopped after that, never before: the store may know an input already.
-        """
-        turn = self._history.open_turn
-        size = 0
-        while len(self._batch) < BATCH_INPUTS and size < PAYLOAD_BYTES:
-            content = self._mailbox.inbox.take(self._history.phase)
-            if content is None:
-                break
-            self._batch.append(content)
-            self._history.handle_content(content)
-            size += len(dumps(content))
-        self._length.add(0, size)
-        await self._sync()
-        if turn is not None and self._is_closed(turn):
-            self._board.line("Assistant", "(stopped)")
-        dispositions = self._history.take_dispositions()
-        for content in self._batch:
-            if isinstance(content, UserMessage | Event):
-                self._mailbox.tell(content, dispositions.get(content.id))
-        interrupts = [content for content in self._batch if isinstance(content, Interrupt)]
-        if interrupts:
-            # Once, however often it was asked for: each child passes on what it gets.
-            self._children.stop(interrupts[-1].reason or "The parent thread was stopped.")
-        self._batch = []
-        self._history.take_interrupted_tool_calls()
-        self._calls.stop_settled(self._history.open_turn)
-        self._follow_up()
-        self._active_at = workflow.now()
-
     async def _complete(self, turn: OpenTurn) -> None:
         """One model call, raced against inputs; then its step is durable."""
         number, step = self._history.begin_step()
@@ -209,7 +138,13 @@ class ThreadWorkflow(ThreadDispatch):
         self._model_call = model_call = workflow.start_activity(
             COMPLETE,
             CompleteRequest(
-                thread_id=self._thread_id, agent=self._agent, turn=number, step=step, attempts=turn.attempts
+                thread_id=self._thread_id,
+                agent=self._agent,
+                turn=number,
+                step=step,
+                attempts=turn.attempts,
+                # A turn that came in from outside has a message of another id than a turn of ours.
+                message_id=None if self._is_ours(turn) else turn.message_id,
             ),
             result_type=CompleteResult,
             start_to_close_timeout=timedelta(seconds=self._loaded.model_timeout_s),
@@ -240,33 +175,6 @@ class ThreadWorkflow(ThreadDispatch):
         await self._sync()
 
     # -- durability --------------------------------------------------------------------------------------------
-
-    async def _recover(self, error: Exception) -> None:
-        """The store refused a batch for good (another writer has changed the thread), or there is a bug.
-
-        Go back to what is durable, with the inputs of the batch to be handled again. After a few failures in a row
-        the batch is given up, and the open turn with it, so that the thread stays usable. If that fails as well, time
-        passes between the tries: inputs go on being taken into the inbox, and nothing that waits there is lost.
-        """
-        self._failures += 1
-        why = sentence(error, "The thread went back to what is stored")
-        self._board.problem(why)
-        if self._failures > RECOVERIES:
-            wait_s = min(2.0 ** (self._failures - RECOVERIES), RECOVERY_WAIT_S)
-            await workflow.sleep(wait_s, summary="after a failure")
-        if self._model_call is not None:
-            self._model_call.cancel()
-        running = self._calls.running_ids
-        self._calls.stop_all()
-        await self._load(ThreadStart(), running)
-        again, self._batch = self._batch, []
-        if self._failures < RECOVERIES:
-            self._mailbox.put_first(tuple(again))
-            return
-        for content in again:
-            self._mailbox.tell(content, "dropped")
-        if self._history.open_turn is not None:
-            self._history.fail_turn(why)
 
     async def _cancel(self) -> None:
         """The workflow is cancelled from outside: keep every input that came, leave no turn open and no child at work.
@@ -400,5 +308,5 @@ class ThreadWorkflow(ThreadDispatch):
             and workflow.all_handlers_finished()
         )
 
-    def _is_closed(self, turn: OpenTurn) -> bool:
-        return self._history.open_turn is None or self._history.open_turn.turn != turn.turn
+    def _is_ours(self, turn: OpenTurn) -> bool:
+        return turn.message_id == ids.turn_message_id(self._thread_id, turn.turn)

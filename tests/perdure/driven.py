@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from perdure import ids
+from perdure.approval import ApprovalOption, ApprovalRequest
 from perdure.batch import SyncBatch
 from perdure.codec import dumps
 from perdure.history import HistoryManager
@@ -13,18 +14,31 @@ from perdure.messages import Message, Part, TextPart, ToolCallPart, ToolResultPa
 from perdure.turn_buffer import Chunk
 from tests.perdure.naive_store import THREAD, Declared, NaiveStore, outline
 
+PLAIN = ApprovalRequest(
+    options=(
+        ApprovalOption(id="yes", kind="allow_once"),
+        ApprovalOption(id="always", kind="allow_always"),
+        ApprovalOption(id="same", kind="allow_always", grants="arguments"),
+        ApprovalOption(id="no", kind="reject_once"),
+        ApprovalOption(id="never", kind="reject_always"),
+    )
+)
+
 TOOLS = {
     "sleep": Declared("workflow", passive=True),
     "watch": Declared("rap"),
     "close": Declared("thread", operation="close_thread"),
+    "ask": Declared("client"),
+    "pay": Declared(approval=PLAIN),
 }
 
 
 class Thread:
     """A manager over a naive store, and what one does with it."""
 
-    def __init__(self, limits: SubscriptionLimits | None = None) -> None:
+    def __init__(self, limits: SubscriptionLimits | None = None, *, pauses: bool = True) -> None:
         self.limits = limits
+        self.pauses = pauses
         self.store = NaiveStore(TOOLS)
         self.reload()
 
@@ -51,11 +65,11 @@ class Thread:
         self.history.flush_turn()
         self.sync()
 
-    def act(self, *tools: str) -> list[str]:
+    def act(self, *tools: str, arguments: str = '{"q":1}') -> list[str]:
         """A whole step that makes calls, as the workflow takes it from the store; returns their ids."""
         turn, step = self.history.begin_step()
         parts = tuple(
-            ToolCallPart(call_id=ids.call_id(THREAD, turn, step, index), tool=tool, arguments='{"q":1}', step=step)
+            ToolCallPart(call_id=ids.call_id(THREAD, turn, step, index), tool=tool, arguments=arguments, step=step)
             for index, tool in enumerate(tools)
         )
         self.store.finished[turn, step] = parts
@@ -74,7 +88,7 @@ class Thread:
 
     def reload(self) -> None:
         """Another process takes over."""
-        self.history = HistoryManager.from_tail(self.store.tail(), self.limits)
+        self.history = HistoryManager.from_tail(self.store.tail(), self.limits, pauses=self.pauses)
 
     def phase(self) -> Phase:
         """Where the thread stands now."""

@@ -4,26 +4,37 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
+from perdure.approval import ApprovalRequest, Decision, RememberedDecision
 from perdure.batch import (
+    AnnotateMessage,
     AppendMessage,
     AppendParts,
     CloseThread,
     CommitResults,
     CommitStep,
+    Decide,
+    DeleteMessage,
+    ImportMessages,
     Operation,
     Refused,
+    RememberDecision,
     RemoveSubscription,
+    ResetThread,
     SetDue,
     SetStatus,
+    ShowInterim,
     StageResult,
+    StoreLateResult,
+    SwitchBranch,
     SyncBatch,
     SyncReport,
     TrackSubscription,
 )
+from perdure.codec import digest
 from perdure.contract import CallOutline, CompleteResult
 from perdure.errors import StaleWriter
 from perdure.messages import Message, Part, ToolCallPart, ToolResultPart
-from perdure.ports import OpenCall, Path, Subscription, Tail, ThreadRecord
+from perdure.ports import OpenCall, Path, Subscription, Tail, ThreadKind, ThreadRecord
 from perdure.tools import KEPT_ARGUMENTS, ToolKind
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
 
@@ -39,6 +50,7 @@ class Declared(NamedTuple):
     kind: ToolKind = "function"
     passive: bool = False
     operation: str | None = None
+    approval: ApprovalRequest | None = None
 
 
 class NaiveStore:
@@ -56,6 +68,11 @@ class NaiveStore:
         self.sync_id: str | None = None
         self.settled: list[str] = []
         self.closed = False
+        self.kind: ThreadKind = "root"
+        self.remembered: list[RememberedDecision] = []
+        self.decisions: dict[str, Decision] = {}
+        self.interims: dict[str, ToolResultPart] = {}
+        self.late: list[ToolResultPart] = []
 
     def append_messages(self, batch: SyncBatch) -> SyncReport:
         """Apply a batch once, or refuse it whole."""
@@ -102,6 +119,7 @@ class NaiveStore:
             thread=ThreadRecord(
                 thread_id=THREAD,
                 agent="a",
+                kind=self.kind,
                 version=self.version,
                 turn=max((message.turn for message in self.messages), default=0),
                 head_id=head.id if head else None,
@@ -112,12 +130,14 @@ class NaiveStore:
             step=self.open_calls[0].step if self.open_calls else max(steps, default=-1) + 1,
             calls=tuple(self._declared(call) for call in self.open_calls),
             subscriptions=tuple(self.subscriptions),
+            remembered=tuple(self.remembered),
             processed=tuple(self.digests.items())[max(0, len(self.digests) - processed) :],
         )
 
     def _declared(self, call: OpenCall) -> OpenCall:
         tool = self.tools.get(call.tool, Declared())
-        return call.with_(kind=tool.kind, passive=tool.passive, operation=tool.operation)
+        known = call.with_(kind=tool.kind, passive=tool.passive, operation=tool.operation, approval=tool.approval)
+        return known if tool.approval is None else known.with_(arguments_digest=digest(call.arguments))
 
     def _apply(self, operation: Operation) -> None:
         match operation:
@@ -140,7 +160,8 @@ class NaiveStore:
                 self._commit_results(operation)
             case SetStatus(message_id=message_id, status=status):
                 assert message_id not in self.settled, "a status settles once"
-                self.settled.append(message_id)
+                if status.state in ("complete", "incomplete"):
+                    self.settled.append(message_id)
                 self._replace(self.message(message_id).with_(status=status))
             case TrackSubscription():
                 self._track(Subscription(**operation.model_dump(exclude={"kind"})))
@@ -149,6 +170,16 @@ class NaiveStore:
                 self.subscriptions = [kept for kept in self.subscriptions if kept.call_id != call_id]
             case SetDue():
                 self._set_due(operation)
+            case Decide(call_id=call_id, decision=decision):
+                self._decide(call_id, decision)
+            case RememberDecision(remembered=remembered):
+                self.remembered.append(remembered)
+            case ShowInterim(result=result):
+                self.interims[result.call_id] = result
+            case StoreLateResult(result=result):
+                self.late.append(result)
+            case SwitchBranch() | DeleteMessage() | ResetThread() | ImportMessages() | AnnotateMessage():
+                raise AssertionError("this store knows one branch")
             case CloseThread():
                 self.closed = True
 
@@ -157,6 +188,13 @@ class NaiveStore:
         if tracked.call_id not in known:
             self.subscriptions.append(tracked)
         self.subscriptions = [tracked if kept.call_id == tracked.call_id else kept for kept in self.subscriptions]
+
+    def _decide(self, call_id: str, decision: Decision) -> None:
+        (call,) = [call for call in self.open_calls if call.call_id == call_id]
+        assert call.decision is None, "a call is decided about once"
+        decided = call.with_(decision=decision, due=None)
+        self.decisions[call_id] = decision
+        self.open_calls = [decided if known.call_id == call_id else known for known in self.open_calls]
 
     def _set_due(self, operation: SetDue) -> None:
         (call,) = [call for call in self.open_calls if call.call_id == operation.call_id]
@@ -237,4 +275,6 @@ def _call_outline(index: int, part: ToolCallPart, tools: Mapping[str, Declared])
         passive=tool.passive,
         operation=tool.operation,
         arguments=part.arguments if tool.kind in KEPT_ARGUMENTS else None,
+        approval=tool.approval,
+        arguments_digest=digest(part.arguments) if tool.approval else None,
     )

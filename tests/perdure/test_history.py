@@ -92,14 +92,27 @@ def test_a_turn_that_waits_for_action_is_restored_as_open(thread: Thread) -> Non
     assert HistoryManager.from_tail(waiting).open_turn is not None
 
 
-def test_words_that_nobody_answers_are_answered_after_a_restore(thread: Thread) -> None:
-    """A head that is no answer opens a turn, also if whoever stored it opened none."""
-    thread.say("hi")
-    del thread.store.messages[-1]
+def test_a_child_thread_answers_what_it_was_made_with(thread: Thread) -> None:
+    """Its first words are stored before it runs, without a turn."""
+    _store_words(thread)
+    thread.store.kind = "child"
     thread.reload()
     thread.sync()
     assert thread.roles() == ["user", "assistant"]
     assert thread.phase() == "boundary"
+
+
+def test_words_at_the_head_are_not_answered_because_a_thread_is_restored(thread: Thread) -> None:
+    """All other words come with their turn. Where they have none, nobody asked for an answer, or it was deleted."""
+    _store_words(thread)
+    thread.reload()
+    assert thread.sync() == []
+    assert (thread.roles(), thread.phase()) == (["user"], "idle")
+
+
+def _store_words(thread: Thread) -> None:
+    thread.say("hi")
+    del thread.store.messages[-1]
 
 
 # -- two layers: committed history and the turn buffer ----------------------------------------------------------

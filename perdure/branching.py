@@ -1,0 +1,203 @@
+"""Branches: what becomes of words for another place in the tree, of another answer, and of changes of the tree itself.
+
+At most one turn of a thread works, wherever it is in the tree. Any number may wait for people, one at the end of each
+branch; of these the one that is shown is open here, the others rest in the store until their branch is shown again.
+Pure, synchronous and deterministic, as all of a draft. What the tree does not allow is the store's to refuse.
+"""
+
+from typing import Literal
+
+from perdure import ids
+from perdure.approval import Decision, decision_of, remembered_of
+from perdure.batch import (
+    AnnotateMessage,
+    AppendMessage,
+    DeleteMessage,
+    ImportMessages,
+    Operation,
+    RememberDecision,
+    ResetThread,
+    SwitchBranch,
+)
+from perdure.codec import clip
+from perdure.draft import Draft
+from perdure.errors import UsageError
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, digest_of, phase_of
+from perdure.inputs import ROOT, Approval, Disposition, Regenerate, TreeChange, UserMessage
+from perdure.messages import Message, TextPart
+from perdure.policy import REMEMBERED_DECISIONS
+from perdure.turn import FOLLOWED
+
+
+class Branching(Draft):
+    """A draft whose tree people change."""
+
+    def __init__(self, state: HistoryState) -> None:
+        super().__init__(state)
+        self._unconfirmed: Phase | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """Where the thread stands, for the inbox.
+
+        A message that closes a turn may turn out to be known to the store, and then the turn goes on. So until the
+        sync the phase stays what it was, and what has to wait for the end of the turn waits for the sync.
+        """
+        return self._unconfirmed or phase_of(self.state.open)
+
+    def _append_only(self, message: UserMessage) -> Disposition:
+        """Words that nobody answers. Below a turn they end it: at once if it waits for people, else with its step."""
+        self.open_due_turn()
+        turn = self.state.open
+        if turn and self._is_elsewhere(message, turn):
+            if turn.paused:
+                self._rest()
+        elif turn and turn.paused:
+            self._close_turn("cancelled", FOLLOWED)
+        elif turn:
+            self._change(open=turn.with_(followers=turn.followers + 1))
+        self._accept_words(message)
+        return "appended"
+
+    def _accept_words(self, message: UserMessage) -> None:
+        part = TextPart(text="" if message.blob else message.text, blob=message.blob)
+        parent_id, at_root = message.parent_id, message.parent_id == ROOT
+        if self.state.paused_head and parent_id is None and message.source_id is None:
+            # The store settles the turn that these words follow: it is not among what is known here.
+            parent_id = self.state.head_id
+        node = Message(
+            id=ids.input_message_id(self.state.thread_id, message.id),
+            thread_id=self.state.thread_id,
+            role="user",
+            parent_id=None if at_root else parent_id,
+            parts=(part,),
+            input_id=message.id,
+            metadata=message.metadata,
+            source_id=message.source_id,
+        )
+        beside = message.source_id if parent_id is None else None
+        self._accept(AppendMessage(message=node, digest=message.digest, beside=beside, at_root=at_root), message.run)
+
+    def _is_elsewhere(self, message: UserMessage, turn: OpenTurn) -> bool:
+        """Whether words go anywhere but directly below the turn. What is edited never stands below an open turn."""
+        if message.parent_id is None:
+            return message.source_id is not None or self.state.head_id != turn.message_id
+        return message.parent_id != turn.message_id
+
+    def _rest(self) -> None:
+        """The open turn waits for people, and another branch is shown: it rests in the store until its own is again."""
+        self._change(open=None)
+
+    def _regenerate(self, content: Regenerate) -> Disposition:
+        if known := self._known(content.id, content.digest):
+            return known
+        if self.state.closing:
+            return "rejected"
+        self.open_due_turn()
+        disposition = self._make_way()
+        self.open_turn(AppendMessage(message=self.next_turn(), answering=content.message_id, input_id=content.id))
+        self._change(processed={**self.state.processed, content.id: content.digest})
+        return disposition
+
+    def _make_way(self) -> Disposition:
+        """For a turn that is to run on another branch: one turn works at a time, any number may wait for people."""
+        turn = self.state.open
+        if turn is None:
+            return "started"
+        if turn.paused:
+            self._rest()
+            return "started"
+        self._leave_turn("cancelled")
+        return "interrupted"
+
+    def _tree_change(self, change: TreeChange) -> Disposition:
+        if known := self._known(change.id, change.digest):
+            return known
+        self.open_due_turn()
+        turn = self.state.open
+        if turn and _touches(change, turn):
+            self._rest() if turn.paused else self._leave_turn("cancelled")
+        self._append(_operation(change))
+        self._change(processed={**self.state.processed, change.id: change.digest})
+        return "changed"
+
+    def _approval(self, content: Approval) -> Disposition:
+        """Somebody decides. Raises UsageError, and nothing is changed, in the order of the sheet (3.2)."""
+        turn = self.state.open
+        call = self._live_call(content.call_id)
+        if turn is None or turn.hidden or call is None or call.outline.approval is None:
+            raise UsageError(f"No call {clip(content.call_id, 80)!r} waits for approval in what this thread shows.")
+        decision = decision_of(call.outline.approval, content, content.at)
+        if call.decided == digest_of(decision):
+            return "duplicate"
+        if not call.awaits_approval:
+            raise UsageError(f"The call {content.call_id!r} was decided about before; that stays.")
+        if turn.followers:
+            raise UsageError(
+                f"The call {content.call_id!r} cannot be decided about: another message followed its turn."
+            )
+        self.decide(call, decision)
+        self._remember(call, decision)
+        self.commit_group_when_settled()
+        return "settled"
+
+    def _remember(self, call: LiveCall, decision: Decision) -> None:
+        """A decision for all such calls is kept, and releases those that wait already."""
+        assert call.outline.approval is not None
+        known = remembered_of(decision, call.outline.approval, call.outline.tool, call.outline.arguments_digest)
+        if known is None:
+            return
+        self._append(RememberDecision(remembered=known))
+        others = [one for one in self.state.remembered if (one.tool, one.arguments) != (known.tool, known.arguments)]
+        self._change(remembered=(*others, known)[-REMEMBERED_DECISIONS:])
+        self._use_remembered()
+
+    def _known(self, input_id: str, content_digest: str) -> Disposition | None:
+        known = self.state.processed.get(input_id)
+        if known is None:
+            return None
+        return "duplicate" if known == content_digest else "conflict"
+
+    def _accept(self, operation: AppendMessage, run: bool) -> None:
+        message = operation.message
+        assert message.input_id is not None
+        assert operation.digest is not None
+        self._append(operation)
+        self._change(
+            processed={**self.state.processed, message.input_id: operation.digest},
+            head_id=message.id,
+            last=None,
+            answer_due=run,
+        )
+
+    def _leave_turn(self, reason: Literal["cancelled", "steered"]) -> None:
+        """An input closes the turn, unless the store says that it knows the input."""
+        self._unconfirmed = self._unconfirmed or phase_of(self.state.open)
+        self._close_turn(reason, None)
+
+
+def _touches(change: TreeChange, turn: OpenTurn) -> bool:
+    """Whether the open turn itself may be deleted or replaced, and then has nothing to go on with."""
+    if change.action == "delete":
+        return change.message_id == turn.message_id
+    return change.action in ("reset", "import")
+
+
+def _operation(change: TreeChange) -> Operation:
+    message_id, input_id, content = change.message_id or "", change.id, change.digest
+    match change.action:
+        case "switch":
+            return SwitchBranch(message_id=message_id, input_id=input_id, digest=content)
+        case "delete":
+            replacement_id = change.replacement_id
+            return DeleteMessage(
+                message_id=message_id, replacement_id=replacement_id, input_id=input_id, digest=content
+            )
+        case "reset":
+            below = None if message_id == ROOT else message_id
+            return ResetThread(message_id=below, input_id=input_id, digest=content)
+        case "import":
+            return ImportMessages(blob=change.blob or "", input_id=input_id, digest=content)
+        case "annotate":
+            metadata = change.metadata or {}
+            return AnnotateMessage(message_id=message_id, metadata=metadata, input_id=input_id, digest=content)
