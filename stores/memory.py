@@ -101,7 +101,7 @@ class MemoryStore(MemoryPaths):
         self._owners.update(dict.fromkeys(draft.messages, batch.thread_id))
         if applied.heirs:
             self._hang_up(applied)
-        for blob in applied.freed & draft.blobs.keys():
+        for blob in (applied.freed & draft.blobs.keys()) - {draft.spent_blob}:
             if not any(thread.names(blob) for thread in self._heirs_of_blobs(batch.thread_id)):
                 del draft.blobs[blob]
         self._hints.wake(batch.thread_id)
