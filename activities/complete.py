@@ -16,6 +16,7 @@ from pydantic_ai.models import Model
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.approval_policy import with_approvals
 from activities.catalog import Catalog, ToolCatalog
 from activities.heartbeat import heartbeating
 from activities.model_calls import judge, outline
@@ -136,6 +137,7 @@ class CompleteActivities:
                         writer.add(chunk)
                 response = stream.get()
             parts, outcome = judge(to_parts(response, thread_id, turn, step), _outcome(response), agent, catalog, path)
+            parts = await with_approvals(parts, agent, catalog)
             await writer.finish(parts, outcome)
         return outline(parts, outcome, catalog)
 

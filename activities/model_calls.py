@@ -8,6 +8,7 @@ from typing import Any
 
 from activities.catalog import Catalog
 from perdure.agent import Agent
+from perdure.approval import ApprovalRequest, arguments_digest
 from perdure.builtins import TIMED
 from perdure.codec import clip, dumps, loads_object
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
@@ -144,7 +145,11 @@ def _cut_before(path: Path) -> bool:
 
 def _call_outline(index: int, call: ToolCallPart, catalog: Catalog) -> CallOutline:
     outlined = CallOutline(
-        index=index, tool=clip(call.tool, TOOL_CHARS), preview=preview(call.arguments), error=call.error
+        index=index,
+        tool=clip(call.tool, TOOL_CHARS),
+        preview=preview(call.arguments),
+        error=call.error,
+        **asking(call.approval, call.arguments),
     )
     tool = catalog.tools.get(call.tool)
     return outlined if tool is None or call.error else outlined.with_(**dispatching(tool, call.arguments, catalog))
@@ -167,6 +172,20 @@ def dispatching(tool: Tool, arguments: str, catalog: Catalog) -> dict[str, Any]:
             return {**known, "arguments": arguments if len(arguments) <= ARGUMENT_CHARS else "{}"}
         case _:
             return known
+
+
+def asking(approval: ApprovalRequest | None, arguments: str) -> dict[str, Any]:
+    """What a workflow needs to know of the question about a call: of an outline, and of an open call that is loaded.
+
+    Arguments that are no object, which only a call from outside can have, are the same as no others.
+    """
+    if approval is None:
+        return {}
+    try:
+        arguments_sha = arguments_digest(loads_object(arguments))
+    except ValueError:
+        arguments_sha = None
+    return {"approval": approval.without_words(), "arguments_digest": arguments_sha}
 
 
 def preview(text: str) -> str:

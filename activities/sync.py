@@ -4,7 +4,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.catalog import Catalog, ToolCatalog
-from activities.model_calls import TOOL_CHARS, dispatching, preview
+from activities.model_calls import TOOL_CHARS, asking, dispatching, preview
 from activities.rap_client import USER
 from activities.store_call import store_call
 from perdure.agent import Agent, Agents
@@ -75,6 +75,7 @@ class SyncActivities:
             subscriptions=limits.subscriptions,
             events_per_minute=limits.events_per_minute,
             events_per_subscription=limits.events_per_subscription,
+            pauses=True,
         )
 
     def _agent(self, name: str | None) -> Agent:
@@ -109,7 +110,15 @@ def _outlined(tail: Tail, catalog: Catalog) -> Tail:
 def _outlined_call(call: OpenCall, catalog: Catalog) -> OpenCall:
     # That there is a result is all that counts: the store has it, and commits it with its group.
     result = ToolResultPart(call_id=call.call_id, outcome=call.result.outcome) if call.result else None
-    outlined = call.with_(tool=clip(call.tool, TOOL_CHARS), arguments=preview(call.arguments), result=result)
+    outlined = call.with_(
+        tool=clip(call.tool, TOOL_CHARS),
+        arguments=preview(call.arguments),
+        result=result,
+        decision=call.decision.without_words() if call.decision else None,
+        decision_digest=call.decision.digest if call.decision else None,
+        interim=None,
+        **asking(call.approval, call.arguments),
+    )
     tool = catalog.tools.get(call.tool)
     if tool is None:
         return outlined

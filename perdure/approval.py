@@ -118,6 +118,11 @@ class Decision(Wire):
         """Whether both say the same; when and by whom is not part of that."""
         return self.with_(at=0.0, by=None) == other.with_(at=0.0, by=None)
 
+    @property
+    def digest(self) -> str:
+        """What tells it from another one that is not `same_as` it."""
+        return digest(dumps(self.with_(at=0.0, by=None)))
+
     def without_words(self) -> "Decision":
         """What became of it, without what was said; the words are in the store and not for Temporal."""
         return self.with_(text=None, answers=None, reason=None)
@@ -278,20 +283,23 @@ def _answer_to(question: ApprovalQuestion, given: object) -> dict[str, Any]:
 
 
 def _parts_of(question: ApprovalQuestion, given: object) -> tuple[list[str], str | None]:
-    if isinstance(given, dict):
-        fields = cast("dict[object, object]", given)
-        options, text = fields.get("option_ids", []), fields.get("text")
-        is_known = fields.keys() <= {"option_ids", "text"}
-    elif isinstance(given, str) and any(option.id == given for option in question.options):
-        options, text, is_known = [given], None, True
-    elif isinstance(given, str):
-        options, text, is_known = [], given, True
-    else:
-        options, text, is_known = [] if given is None else given, None, True
-    if not is_known or not isinstance(options, list) or not isinstance(text, str | None):
+    fields: dict[object, object]
+    match given:
+        case dict():
+            fields = cast("dict[object, object]", given)
+        case str() if any(option.id == given for option in question.options):
+            fields = {"option_ids": [given]}
+        case str():
+            fields = {"text": given}
+        case _:
+            fields = {"option_ids": given}
+    none: list[object] = []
+    options, text = fields.get("option_ids") or none, fields.get("text")
+    if not isinstance(options, list) or not isinstance(text, str | None) or fields.keys() - {"option_ids", "text"}:
         raise UsageError(f"Answer the question {question.id!r} with `option_ids`, a list of texts, or with a `text`.")
-    chosen = [name for name in cast("list[object]", options) if isinstance(name, str)]
-    if len(set(chosen)) != len(cast("list[object]", options)):
+    listed = cast("list[object]", options)
+    chosen = [name for name in listed if isinstance(name, str)]
+    if len(set(chosen)) != len(listed):
         raise UsageError(f"The options chosen for the question {question.id!r} must be different texts.")
     if text is not None and len(text) > REASON_CHARS:
         raise UsageError(f"The answer to the question {question.id!r} is longer than {REASON_CHARS:,} characters.")

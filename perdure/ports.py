@@ -83,8 +83,9 @@ class OpenCall(Wire):
     be executed has its result from the start. `kind`, `passive` and `timeout_s` are those of the agent's tool: stores
     do not know them. `load` adds them, and leaves of arguments a preview and of a result only that there is one; whole
     arguments stay where the workflow itself carries the call out, or the `timer` that they ask for. `due` is when it
-    ends by itself (`SetDue`). `approval` and `decision` are those of the call's part, `arguments_digest` what `load`
-    adds for decisions to come; `interim` is the newest preliminary result.
+    ends by itself (`SetDue`). `approval` and `decision` are those of the call's part, which `load` leaves the words out
+    of; for decisions to come and repeated ones it adds `arguments_digest` and `decision_digest`. `interim` is the
+    newest preliminary result, which `load` leaves out.
     """
 
     call_id: str
@@ -108,6 +109,7 @@ class OpenCall(Wire):
     approval: ApprovalRequest | None = None
     decision: Decision | None = None
     arguments_digest: str | None = None
+    decision_digest: str | None = None
     interim: ToolResultPart | None = None
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, Literal, Protocol, cast, get_type_hints
+from typing import Any, Final, Literal, Protocol, TypeGuard, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -30,7 +30,8 @@ Approval = Literal["always", "never"] | Callable[[Mapping[str, Any]], Any]
 """Whether people are asked before a call runs: always, never, or what a function says of the arguments.
 
 The function is sync or async, gets the arguments as the tool does, with their defaults, and returns a bool, or an
-`ApprovalRequest` that says what to ask. If it raises, returns anything else or takes too long, people are asked.
+`ApprovalRequest` that says what to ask; without a prompt or options it gets the usual ones. If the function raises,
+returns anything else or takes too long, people are asked.
 """
 
 ApprovalPolicy = Literal["always", "never"] | Callable[[str, Mapping[str, Any]], Any]
@@ -163,10 +164,11 @@ def check_toolset_approval(owner: str, approval: ToolsetApproval | None) -> None
 
 def approvals_by_name(approval: ToolsetApproval | None) -> Mapping[str, Approval] | None:
     """What a toolset says of some of its tools, by the server's names; None if it says the same of all."""
-    if isinstance(approval, Mapping):
-        named: Mapping[str, Approval] = approval
-        return named
-    return None
+    return approval if _is_by_name(approval) else None
+
+
+def _is_by_name(approval: ToolsetApproval | None) -> TypeGuard[Mapping[str, Approval]]:
+    return isinstance(approval, Mapping)
 
 
 def approval_of(approval: ToolsetApproval | None, name: str) -> Approval | None:

@@ -68,11 +68,13 @@ class FaultyStore(MemoryStore):
         await super().finish_step(thread_id, turn, step, attempt, parts, outcome, chunks)
         self._fail("finish")
 
-    async def load_history_with_ancestors(self, thread_id: str, known: str | None = None) -> Path:
+    async def load_history_with_ancestors(
+        self, thread_id: str, known: str | None = None, message_id: str | None = None
+    ) -> Path:
         """See the class."""
         self._fail("load")
         self.known.append(known)
-        return await super().load_history_with_ancestors(thread_id, known)
+        return await super().load_history_with_ancestors(thread_id, known, message_id)
 
     def _fail(self, name: str) -> None:
         if self.away.get(name, 0) > 0:
@@ -159,6 +161,11 @@ class Conversation:
         else:
             operations.append(SetStatus(message_id=message_id, status=Status()))
         await self.sync(*operations)
+
+    async def commit_step(self, result: CompleteResult) -> None:
+        """Make the step history and leave its calls open."""
+        await self.sync(CommitStep(message_id=self.message_id, start=self._parts, turn=self.turn, step=self.step))
+        self._parts += result.parts
 
     async def stop(self) -> None:
         """Seal the step and settle the turn."""

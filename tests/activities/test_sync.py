@@ -9,6 +9,7 @@ from activities.store_call import store_call
 from activities.sync import SyncActivities
 from perdure import ids
 from perdure.agent import Agent, Agents, Limits
+from perdure.approval import ApprovalOption, ApprovalRequest, Decision, arguments_digest
 from perdure.batch import AppendMessage, AppendParts, SyncBatch, SyncReport
 from perdure.builtins import Threads, Timers
 from perdure.codec import dumps
@@ -18,7 +19,7 @@ from perdure.history import HistoryManager
 from perdure.inputs import INLINE_BYTES, ToolResult, UserMessage
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
 from perdure.policy import ErrorType
-from perdure.ports import Tail, ThreadRecord
+from perdure.ports import OpenCall, Tail, ThreadRecord
 from perdure.testing import ScriptedModel
 from perdure.tools import Tool, function_tool
 from stores.memory import MemoryStore
@@ -78,6 +79,32 @@ async def test_load_says_how_open_calls_are_run() -> None:
     ]
     assert len(turn.calls[2].outline.tool) == 64
     assert [call.settled for call in turn.calls] == [False, False, True]
+
+
+async def test_load_says_what_people_are_asked_without_the_words() -> None:
+    """A thread that wakes up waits for the same decisions; a call that was decided about is known by a digest."""
+    request = ApprovalRequest(prompt="secret", options=(ApprovalOption(id="once", label="secret"),), expires_s=60)
+    decision = Decision(approved=False, reason="secret", answers={"q": {"text": "secret"}}, by="ann", at=7.0)
+    calls = (
+        OpenCall(call_id="c1", message_id="m", turn=1, step=0, index=0, tool="wait", arguments='{"text": "a", "n": 1}'),
+        OpenCall(call_id="c2", message_id="m", turn=1, step=0, index=1, tool="gone", decision=decision),
+    )
+    preliminary = ToolResultPart(call_id="c1", content="secret")
+
+    class Asking(MemoryStore):
+        async def load_tail(self, thread_id: str, processed: int = 200) -> Tail:
+            tail = await super().load_tail(thread_id, processed)
+            asked = tuple(call.with_(approval=request, interim=preliminary) for call in calls)
+            return tail.with_(calls=asked)
+
+    activities = SyncActivities(Asking(), Agents([Agent("a", model=ScriptedModel([]), tools=[WAIT])]))
+    loaded = await activities.load(LoadRequest(thread_id=THREAD))
+    assert "secret" not in dumps(loaded)
+    waiting, decided = loaded.tail.calls
+    assert (waiting.approval, waiting.decision) == (request.without_words(), None)
+    assert waiting.arguments_digest == arguments_digest({"n": 1, "text": "a"})
+    assert decided.decision == Decision(approved=False, by="ann", at=7.0)
+    assert decided.decision_digest == decision.digest
 
 
 async def test_a_call_of_a_tool_that_was_declared_anew_does_not_keep_a_thread_from_loading() -> None:

@@ -229,6 +229,17 @@ def test_what_travels_has_no_words() -> None:
     assert decision.without_words() == Decision(approved=False, by="ann", at=7.0)
 
 
+def test_a_decision_is_known_again_by_its_digest() -> None:
+    """By whom and when is not part of it; every word is."""
+    decision = decided(NOTED, approved=False, text="no", reason="late")
+    again = decision.with_(by="bob", at=8.0)
+    assert decision.same_as(again)
+    assert decision.digest == again.digest
+    for other in (decision.with_(text="yes"), decision.with_(approved=True), decision.without_words()):
+        assert not decision.same_as(other)
+        assert decision.digest != other.digest
+
+
 @pytest.mark.parametrize("expires_s", [0, -1, float("inf"), float("nan"), 1e12])
 def test_an_expiry_lies_ahead_and_within_what_a_timer_can_wait(expires_s: float) -> None:
     """A timer for anything else would end at once, or the workflow that sets it."""
