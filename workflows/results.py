@@ -42,7 +42,8 @@ def timed_out(call: LiveCall) -> ToolResult:
     """The result of a call whose time has come: a sleeper wakes, another one has waited in vain."""
     if call.outline.timer is not None:
         return ToolResult(call_id=call.call_id, content=call.outline.timer.woke)
-    return ToolResult(call_id=call.call_id, outcome="expired", content="No result came in the time that was given.")
+    missed = "Nobody had approved the call" if call.awaits_approval else "No result came"
+    return ToolResult(call_id=call.call_id, outcome="expired", content=f"{missed} in the time that was given.")
 
 
 def slept_already(call: LiveCall) -> ToolResult:

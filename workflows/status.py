@@ -1,5 +1,7 @@
 """The answer to the query `status`, which the current details show too."""
 
+from typing import Literal
+
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
@@ -42,11 +44,16 @@ def thread_status(
 
 def _call_status(call: LiveCall, calls: Calls) -> CallStatus:
     running = calls.is_running(call.call_id)
+    state: Literal["waiting", "running", "settled", "approval"] = "running" if running else "waiting"
+    if call.settled:
+        state = "settled"
+    elif call.awaits_approval:
+        state = "approval"
     return CallStatus(
         call_id=call.call_id,
         tool=call.outline.tool,
         preview=call.outline.preview,
-        state="settled" if call.settled else ("running" if running else "waiting"),
+        state=state,
         kind=call.outline.kind,
         due=call.due,
     )
