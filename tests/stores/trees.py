@@ -30,7 +30,9 @@ def said(message_id: str, text: str | None = None, **placed: Any) -> AppendMessa
 
 
 def answer(message_id: str, turn: int = 1, *parts: Part, status: Status = COMPLETE, **placed: Any) -> AppendMessage:
-    """An answer, settled if nothing else is said."""
+    """An answer, settled if nothing else is said. One that runs has no parts yet."""
+    if status == RUNNING:
+        return _appended(message_id, "assistant", turn, status, parts, **placed)
     return _appended(
         message_id, "assistant", turn, status, parts or (TextPart(text=f"words of {message_id}"),), **placed
     )

@@ -1,0 +1,333 @@
+"""Calls that people are asked about, and what comes of them: decisions, interim results, results that come late."""
+
+import pytest
+
+from perdure.approval import ApprovalRequest, Decision, RememberedDecision
+from perdure.batch import CommitResults, Decide, Operation, RememberDecision, SetDue, ShowInterim, StoreLateResult
+from perdure.codec import dumps
+from perdure.errors import CallNotOpen, StepSealed
+from perdure.messages import Message, Outcome, Part, ToolCallPart, ToolResultPart
+from perdure.ports import Change, OpenCall, StepOutcome, Store
+from perdure.turn import UNDECIDED
+from stores.left_turn import LEFT, UNANSWERED
+from tests.stores.builders import RUNNING, call, commit, result, settle, started, text, write
+from tests.stores.trees import PAUSED, answer, path, refused, said, switch, written
+
+ASKED = ApprovalRequest(prompt="May it?\x00", expires_s=60.0)
+YES = Decision(approved=True, by="ann", at=5.0, answers={"why": ["\ud800"]})
+
+
+def guarded(call_id: str) -> ToolCallPart:
+    """A call that waits for a decision."""
+    return call(call_id, "wipe", '{"all":true}').with_(approval=ASKED)
+
+
+async def asking(store: Store, *parts: Part) -> Store:
+    """Turn 1 has made these calls, by default one that waits for a decision, and its message `a` says that it waits."""
+    await started(store)
+    await store.finish_step("t", 1, 0, 1, parts or (guarded("c1"),), StepOutcome(finish="tool_calls"), [])
+    await write(store, 2, commit("a"), settle("a", PAUSED))
+    return store
+
+
+def decide(call_id: str, decision: Decision = YES) -> Decide:
+    """A decision about a call."""
+    return Decide(call_id=call_id, decision=decision)
+
+
+def late(content: str = "late", outcome: Outcome = "ok", call_id: str = "c1", message_id: str = "a") -> StoreLateResult:
+    """A result that comes after its call was closed."""
+    part = ToolResultPart(call_id=call_id, content=content, outcome=outcome)
+    return StoreLateResult(message_id=message_id, result=part)
+
+
+async def message(store: Store, message_id: str = "a") -> Message:
+    """A message with its parts, wherever it is."""
+    return next(stored.message for stored in (await store.load_tree("t")).messages if stored.message.id == message_id)
+
+
+async def told(store: Store, after: int) -> list[Change]:
+    """What readers are told."""
+    return list(await store.read_changes("t", after))
+
+
+# -- decisions -------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_is_with_its_call(store: Store) -> None:
+    """Wherever the call is read: with its part, among the open ones, in the tail."""
+    await asking(store)
+    (part,) = (await message(store)).parts
+    assert part == guarded("c1")
+    for found in (await store.get_call("t", "c1"), (await store.load_tail("t")).calls[0]):
+        assert (found.approval, found.decision) == (ASKED, None)
+
+
+async def test_a_decision_is_kept_with_its_call(store: Store) -> None:
+    """Word for word, while the call is open and after it has its result."""
+    await asking(store)
+    await written(store, decide("c1"))
+    decided = guarded("c1").with_(decision=YES)
+    assert (await message(store)).parts == (decided,)
+    assert (await store.load_history_with_ancestors("t")).messages[-1].parts == (decided,)
+    assert (await store.snapshot("t")).calls[0].decision == YES
+    assert (await store.get_call("t", "c1")).decision == YES
+    assert (await store.start_call("t", "c1", "me")).decision == YES
+    await written(store, CommitResults(message_id="a", start=1, call_ids=("c1",), results=(result("c1"),)))
+    assert (await message(store)).parts == (decided, result("c1"))
+
+
+async def test_the_first_decision_stays(store: Store) -> None:
+    """Whoever comes later changes nothing, and readers are told nothing."""
+    await asking(store)
+    await written(store, decide("c1"))
+    seq = (await store.get_thread("t")).seq
+    await written(store, decide("c1", Decision(approved=False)), decide("nobody"))
+    assert (await store.get_call("t", "c1")).decision == YES
+    assert await told(store, seq) == []
+
+
+async def test_readers_see_a_decision(store: Store) -> None:
+    """The part is told again, in its place, and the call, which nothing ends by itself any more."""
+    await asking(store)
+    await written(store, SetDue(call_id="c1", due=60.0))
+    seq = (await store.get_thread("t")).seq
+    await written(store, decide("c1"))
+    part, opened = await told(store, seq)
+    assert (part.message_id, part.position, part.part) == ("a", 0, guarded("c1").with_(decision=YES))
+    assert opened.call is not None
+    assert (opened.call.decision, opened.call.due) == (YES, None)
+
+
+async def test_decisions_for_calls_to_come(store: Store) -> None:
+    """They are in the tail, oldest first; a newer one for the same calls takes the place of the older."""
+    await asking(store)
+    always = RememberedDecision(tool="wipe\ud800", by="ann")
+    these = RememberedDecision(tool="wipe\ud800", arguments="d1", approved=False)
+    await written(store, *(RememberDecision(remembered=one) for one in (always, these)))
+    assert (await store.load_tail("t")).remembered == (always, these)
+    await written(store, RememberDecision(remembered=always.with_(approved=False, by=None)))
+    assert (await store.load_tail("t")).remembered == (these, always.with_(approved=False, by=None))
+
+
+# -- interim results -------------------------------------------------------------------------------------------
+
+
+async def test_an_interim_result_is_shown_and_the_call_goes_on(store: Store) -> None:
+    """The newest one stays, and goes with the call."""
+    await asking(store, call("c1"))
+    seq = (await store.get_thread("t")).seq
+    await written(store, ShowInterim(result=result("c1", "half\x00")), ShowInterim(result=result("nobody")))
+    await written(store, ShowInterim(result=result("c1", "most")))
+    found = await store.get_call("t", "c1")
+    assert (found.interim, found.result) == (result("c1", "most"), None)
+    assert [change.call.interim for change in await told(store, seq) if change.call] == [result("c1", "most")]
+    await written(store, CommitResults(message_id="a", start=1, call_ids=("c1",), results=(result("c1", "all"),)))
+    assert (await message(store)).parts[1:] == (result("c1", "all"),)
+    with pytest.raises(CallNotOpen):
+        await store.get_call("t", "c1")
+
+
+# -- late results ----------------------------------------------------------------------------------------------
+
+
+async def closed(store: Store, outcome: Outcome) -> Store:
+    """The call of turn 1 was closed with something that was made up, in the step 3, and the turn has settled."""
+    await started(store)
+    made_up = ToolResultPart(call_id="c1", outcome=outcome, content="nobody waited", step=3)
+    await written(store, answer("b", 2, call("c1").with_(step=3), made_up, text("so be it").with_(step=4)))
+    return store
+
+
+@pytest.mark.parametrize("outcome", ["interrupted", "cancelled", "expired"])
+async def test_a_late_result_takes_the_place_of_one_that_was_made_up(store: Store, outcome: Outcome) -> None:
+    """The step is that of the call; readers need a new snapshot, and what is kept of paths is void."""
+    await closed(store, outcome)
+    seq, before = (await store.get_thread("t")).seq, await store.load_history_with_ancestors("t")
+    report = await written(store, late('"kind":"tool_result" \ud800', message_id="b"))
+    assert report.tree is None
+    expected = ToolResultPart(call_id="c1", content='"kind":"tool_result" \ud800', step=3)
+    assert (await message(store, "b")).parts == (
+        call("c1").with_(step=3),
+        expected,
+        text("so be it").with_(step=4),
+    )
+    assert await told(store, seq) == [Change(seq=seq + 1, tree=True)]
+    assert (await store.load_history_with_ancestors("t")).shape == seq + 1 > before.shape
+
+
+@pytest.mark.parametrize("outcome", ["ok", "error", "denied"])
+async def test_what_a_tool_has_returned_is_never_replaced(store: Store, outcome: Outcome) -> None:
+    """Also a late result is one: what comes after it is left alone."""
+    await closed(store, outcome)
+    before, seq = await message(store, "b"), (await store.get_thread("t")).seq
+    await written(store, late(message_id="b"))
+    assert (await message(store, "b"), (await store.get_thread("t")).seq) == (before, seq)
+
+
+async def test_a_second_late_result_changes_nothing(store: Store) -> None:
+    """The first one is what the tool has returned."""
+    await closed(store, "cancelled")
+    await written(store, late("first", message_id="b"))
+    before = await store.snapshot("t")
+    await written(store, late("second", message_id="b"))
+    after = await store.snapshot("t")
+    assert (after.path, after.seq) == (before.path, before.seq)
+
+
+async def test_a_late_result_of_no_such_call_is_left_alone(store: Store) -> None:
+    """Of a call of another message, of one that nobody made, of a message that is not there."""
+    await closed(store, "cancelled")
+    before, seq = await message(store, "b"), (await store.get_thread("t")).seq
+    for operation in (late(message_id="u"), late(call_id="c2", message_id="b"), late(message_id="nobody")):
+        await written(store, operation)
+    assert (await message(store, "b"), (await store.get_thread("t")).seq) == (before, seq)
+
+
+async def test_a_late_result_of_an_open_call_is_staged(store: Store) -> None:
+    """Its turn rests on another branch; the first result stays there too."""
+    await asking(store, call("c1"))
+    await written(store, said("v", at_root=True))
+    await written(store, late("first"))
+    await written(store, late("second"))
+    assert (await store.get_call("t", "c1")).result == ToolResultPart(call_id="c1", content="first")
+    assert (await message(store)).parts == (call("c1"),)
+
+
+async def test_words_that_look_like_a_result_are_none(store: Store) -> None:
+    """A late result finds its part by what that is, not by what it says."""
+    await started(store)
+    fake = dumps(ToolResultPart(call_id="c1", outcome="cancelled", content="x"))
+    parts = (
+        text(fake),
+        call("c1", arguments=fake),
+        ToolResultPart(call_id="c1", content=fake),
+        ToolResultPart(call_id="c0", outcome="cancelled", content=fake),
+    )
+    await written(store, answer("b", 2, *parts))
+    await written(store, late(message_id="b"))
+    assert (await message(store, "b")).parts == parts
+
+
+# -- turns that wait for people --------------------------------------------------------------------------------
+
+
+async def test_the_head_may_wait_for_people(store: Store) -> None:
+    """The tail says so; its calls are those of the turn that waits."""
+    await asking(store)
+    tail = await store.load_tail("t")
+    assert tail.message is not None
+    assert (tail.message.id, tail.paused, tail.last, tail.hidden, tail.followers) == ("a", True, PAUSED, False, 0)
+    assert [found.call_id for found in tail.calls] == ["c1"]
+    assert tail.step == 0
+
+
+async def test_a_turn_that_waits_on_another_branch_rests(store: Store) -> None:
+    """The tail is of the branch that is shown; the tree has its calls, and when it is shown again the tail has."""
+    await asking(store)
+    await written(store, said("v", at_root=True))
+    tail = await store.load_tail("t")
+    assert tail.message is not None
+    assert (tail.message.id, tail.paused, tail.last, tail.calls) == ("v", False, None, ())
+    assert [found.call_id for found in (await store.load_tree("t")).calls] == ["c1"]
+    report = await written(store, switch("a"))
+    assert report.tree is not None
+    assert (report.tree.paused, report.tree.last) == (True, PAUSED)
+    tail = await store.load_tail("t")
+    assert tail.message is not None
+    assert (tail.message.id, tail.paused) == ("a", True)
+    assert [found.call_id for found in tail.calls] == ["c1"]
+
+
+async def test_a_turn_that_waits_beside_one_that_runs(store: Store) -> None:
+    """The tail is of the one that runs, and has none of the other's calls."""
+    await asking(store)
+    await written(store, answer("b", 2, call("c2"), status=RUNNING, answering="u"))
+    await written(store, switch("a"))
+    tail = await store.load_tail("t")
+    assert tail.message is not None
+    assert (tail.message.id, tail.hidden, tail.paused, tail.last) == ("b", True, True, PAUSED)
+    assert tail.calls == ()
+
+
+async def test_a_turn_goes_on_after_newer_ones(store: Store) -> None:
+    """It has waited while others came and went on other branches; its next step streams and is committed."""
+    await asking(store)
+    await written(store, said("v", at_root=True), answer("b", 2, status=RUNNING))
+    await store.finish_step("t", 2, 0, 1, (text("done"),), StepOutcome(), [])
+    await written(store, commit("b", turn=2), settle("b"))
+    await written(store, switch("a"), decide("c1"), settle("a", RUNNING))
+    await written(store, CommitResults(message_id="a", start=1, call_ids=("c1",), results=(result("c1"),)))
+    assert (await store.load_tail("t")).step == 1
+    await store.begin_step("t", 1, 1, 1)
+    await store.finish_step("t", 1, 1, 1, (text("at last").with_(step=1),), StepOutcome(), [])
+    await written(store, commit("a", start=2, turn=1, step=1), settle("a"))
+    assert [part.kind for part in (await message(store)).parts] == ["tool_call", "tool_result", "text"]
+    assert await path(store) == ["u", "a"]
+
+
+@pytest.mark.parametrize("step", [0, 1])
+async def test_what_a_newer_turn_has_done_says_nothing_of_an_older_one(store: Store, step: int) -> None:
+    """Late writers are refused by the marks of their own turn: of a committed step, and of a turn that has settled."""
+    await asking(store)
+    await written(store, said("v", at_root=True), answer("b", 2, status=RUNNING))
+    await store.finish_step("t", 2, 0, 1, (text("done"),), StepOutcome(), [])
+    await written(store, commit("b", turn=2), settle("b"))
+    await written(store, switch("a"), decide("c1"), settle("a", RUNNING) if step == 0 else settle("a"))
+    with pytest.raises(StepSealed):
+        await store.begin_step("t", 1, step, 9)
+
+
+async def test_what_follows_a_turn_that_waits_settles_it(store: Store) -> None:
+    """Open questions are resolved as cancelled, calls get what is staged or else that nobody waits; in call order."""
+    await asking(store, text("let me"), guarded("c1"), guarded("c2"), call("c3"), call("c4"))
+    await written(store, decide("c2"))
+    await store.stage_result("t", result("c4", "early"))
+    report = await written(store, said("u2", under="a"), answer("b", 2, status=RUNNING))
+    found = await message(store)
+    cancelled = Decision(resolution="cancelled")
+    assert found.status == LEFT
+    assert found.parts == (
+        text("let me"),
+        guarded("c1").with_(decision=cancelled),
+        guarded("c2").with_(decision=YES),
+        call("c3"),
+        call("c4"),
+        ToolResultPart(call_id="c1", outcome="cancelled", content=UNDECIDED),
+        ToolResultPart(call_id="c2", outcome="cancelled", content=UNANSWERED),
+        ToolResultPart(call_id="c3", outcome="cancelled", content=UNANSWERED),
+        result("c4", "early"),
+    )
+    assert (await store.load_tree("t")).calls == ()
+    assert await path(store) == ["u", "a", "u2", "b"]
+    assert report.tree is not None
+    assert (report.tree.head_id, report.tree.last) == ("b", RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("operation", "settles"),
+    [
+        (said("v", under="a"), True),
+        (answer("v", 2, answering="w"), True),
+        (said("v", beside="w"), True),
+        (said("v", under="u"), False),
+        (answer("v", 2, answering="a"), False),
+        (said("v", at_root=True), False),
+    ],
+)
+async def test_only_what_follows_a_turn_settles_it(store: Store, operation: Operation, settles: bool) -> None:
+    """Another branch leaves it in peace: when it is shown again it still waits."""
+    await asking(store)
+    # Words that came before the turn waited hang below it, though on no branch that is shown.
+    await written(store, settle("a", RUNNING), answer("w", 3, under="a"))
+    await written(store, settle("a", PAUSED), switch("u"))
+    await written(store, operation)
+    assert (await message(store)).status == (LEFT if settles else PAUSED)
+    assert ((await store.load_tree("t")).calls == ()) == settles
+
+
+async def test_a_refused_batch_leaves_the_turn_that_waits(store: Store) -> None:
+    """Nothing of the batch is done, and that it would have settled a turn neither."""
+    await asking(store)
+    assert await refused(store, said("v", under="a"), switch("nobody"))
+    assert isinstance(await store.get_call("t", "c1"), OpenCall)
