@@ -4,7 +4,8 @@ Pure. The same fold serves the terminal, the client and every gateway, so that a
 it guarantees: whatever point a reader joins at, and however often it goes away and comes back, it ends with the same
 messages as one who watched all the time. That holds because committed parts replace what streamed (the store drops
 the chunks of a committed step, a reader drops them when it sees a part of it), and because a change that was folded
-before is left out by its sequence number.
+before is left out by its sequence number. Other branches go on unseen: what changes on them is left out, and the
+snapshot that every change of the path brings has it.
 """
 
 from dataclasses import dataclass, field
@@ -14,9 +15,10 @@ from perdure.messages import Message, Part, TextPart, ToolCallPart, ToolResultPa
 from perdure.ports import Change, Choice, OpenCall, Snapshot
 from perdure.ports import View as Shown
 from perdure.turn_buffer import TurnBuffer
+from perdure.waiting import PendingApproval, pending_approvals
 
 WatchEvent = Snapshot | Change
-"""What a watcher receives: a snapshot first, then one change after the other."""
+"""What a watcher receives: a snapshot first, then one change after the other, or another snapshot."""
 
 
 @dataclass
@@ -42,8 +44,8 @@ class View:
     Attributes:
         thread_id: the thread.
         messages: the committed path.
-        live: the step that streams, if one does.
-        calls: open calls that have started or returned, or end by themselves, by call id.
+        live: the step that streams, if one of a turn on the path does.
+        calls: open calls of the path that have started or returned something, or end by themselves, by call id.
         choices: what people are asked, oldest first, by the question's id.
         shown: views of tools that have content, the one that changed last at the end, by type.
         seq: sequence number of the last event that is in this view; a watcher resumes after it.
@@ -57,19 +59,22 @@ class View:
         self.choices: dict[str, Choice] = {}
         self.shown: dict[str, Shown] = {}
         self.seq = 0
+        self._awaited: str | None = None
 
     def apply(self, event: WatchEvent) -> None:
         """Fold one event. Safe to repeat: a change that is in the view already is left out.
 
         Raises:
-            ViewOutdated: if the path goes on from a message that this view does not hold.
+            ViewOutdated: if the path is another one, or goes on from a message that this view does not hold.
         """
         if isinstance(event, Snapshot):
             self._take_snapshot(event)
         elif event.seq <= self.seq:
             return
+        elif event.tree:
+            raise ViewOutdated
         elif event.message:
-            self._take_message(event.message)
+            self._take_message(event.seq, event.message)
         elif event.part:
             self._take_part(event, event.part)
         elif event.call:
@@ -89,8 +94,29 @@ class View:
 
     @property
     def running(self) -> bool:
-        """Whether the thread is answering, or has words that wait for an answer."""
-        return self.head is not None and not is_settled(self.head)
+        """Whether the last message is being answered, or answers. Not if that waits for people, or nobody is to.
+
+        A turn on another branch may run all the same: `ThreadStatus.state` tells.
+        """
+        head = self.head
+        return head is not None and (head.status.state == "running" or head.id == self._awaited)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the last message is a turn that waits for people: for a decision, or for a result of theirs."""
+        return self.head is not None and self.head.status.state == "requires_action"
+
+    @property
+    def approvals(self) -> tuple[PendingApproval, ...]:
+        """The calls on the path that wait for somebody to approve them, in their order."""
+        found = [(one, self.calls.get(one.call_id)) for one in pending_approvals(self.messages)]
+        return tuple(one.with_(due=call.due) if call else one for one, call in found if not (call and call.result))
+
+    @property
+    def last_turn(self) -> Message | None:
+        """The last turn of the path; None while words after it are about to be answered by another one."""
+        turns = (message for message in reversed(self.messages) if message.role == "assistant")
+        return None if self._awaited and self.running else next(turns, None)
 
     def message(self, message_id: str) -> Message | None:
         """A message of the path by its id."""
@@ -104,6 +130,11 @@ class View:
                 return message
             following = following or message.id == message_id
         return None
+
+    def turn(self, message_id: str) -> Message | None:
+        """The turn whose message this is, or the one that answers it."""
+        message = self.message(message_id)
+        return message if message and message.role == "assistant" else self.answer(message_id)
 
     def parts(self, message: Message) -> tuple[Part, ...]:
         """The parts of a message, with what streams for it at the end."""
@@ -119,45 +150,57 @@ class View:
         self.thread_id = snapshot.thread.thread_id
         self.messages = list(snapshot.path.messages)
         self.live = None
-        if snapshot.live:
-            step = snapshot.live
+        # Words and the turn that answers them are stored together, so at the end of a snapshot none wait for one.
+        self._awaited = None
+        if (step := snapshot.live) and self._shows_turn(step.turn):
             self.live = LiveStep(step.turn, step.step, step.attempt, TurnBuffer(snapshot.chunks))
-        self.calls = {call.call_id: call for call in snapshot.calls if call.started or call.result or call.due}
+        shown = {message.id for message in self.messages}
+        self.calls = {call.call_id: call for call in snapshot.calls if call.message_id in shown and _has_news(call)}
         self.choices = {choice.id: choice for choice in snapshot.choices}
         self.shown = {view.view_type: view for view in snapshot.views}
 
-    def _take_message(self, message: Message) -> None:
-        for position, known in enumerate(self.messages):
-            if known.id == message.id:
-                self.messages[position] = message.with_(parts=known.parts)
-                break
-        else:
-            self._cut_after(message.parent_id)
-            self.messages.append(message)
+    def _take_message(self, seq: int, message: Message) -> None:
+        position = self._position(message.id)
+        if position is not None:
+            self.messages[position] = message.with_(parts=self.messages[position].parts)
+        elif seq == message.seq:
+            self._append(message)
         if self.live and message.turn == self.live.turn and message.role == "assistant" and is_settled(message):
             self.live = None
 
-    def _cut_after(self, message_id: str | None) -> None:
+    def _append(self, message: Message) -> None:
         """A new message is the new head, so the path before it ends at its parent: usually where it ends already."""
-        while self.messages and self.messages[-1].id != message_id:
-            self.messages.pop()
-        if message_id is not None and not self.messages:
+        parent = -1 if message.parent_id is None else self._position(message.parent_id)
+        if parent is None:
             raise ViewOutdated
+        self.messages[parent + 1 :] = [message]
+        # Only of words that a turn answers is its number known: then it is the next message.
+        self._awaited = message.id if message.role != "assistant" and message.turn else None
 
     def _take_part(self, change: Change, part: Part) -> None:
-        position = next(index for index, known in enumerate(self.messages) if known.id == change.message_id)
-        message = self.messages[position]
-        # A part that is told again takes its own place: two rows of one position would be one answer shown twice.
-        start = len(message.parts) if change.position is None else change.position
-        self.messages[position] = message.with_(parts=(*message.parts[:start], part, *message.parts[start + 1 :]))
         if isinstance(part, ToolResultPart):
             self.calls.pop(part.call_id, None)
             self._drop_choices(part.call_id)
-        elif self.live and (message.turn, part.step) >= (self.live.turn, self.live.step):
+        position = self._position(change.message_id)
+        if position is None:
+            return
+        message = self.messages[position]
+        # A part that is told again takes its own place: two rows of one position would be one answer shown twice.
+        start = len(message.parts) if change.position is None else change.position
+        if start > len(message.parts):
+            # One before it was told again meanwhile, and comes later.
+            raise ViewOutdated
+        self.messages[position] = message.with_(parts=(*message.parts[:start], part, *message.parts[start + 1 :]))
+        place = (message.turn, part.step) if message.role == "assistant" else (0, 0)
+        if self.live and not isinstance(part, ToolResultPart) and place >= (self.live.turn, self.live.step):
             self.live = None
 
     def _take_call(self, call: OpenCall) -> None:
-        self.calls[call.call_id] = call
+        if _has_news(call) and self._position(call.message_id) is not None:
+            self.calls[call.call_id] = call
+        else:
+            # A decision ends the time that a call has for it, and then there is nothing more to tell of it.
+            self.calls.pop(call.call_id, None)
         if call.result:
             self._drop_choices(call.call_id)
 
@@ -175,6 +218,8 @@ class View:
             self.shown[view.view_type] = view
 
     def _take_chunk(self, change: Change) -> None:
+        if not self._shows_turn(change.turn):
+            return
         live = self.live
         place = (change.turn, change.step, change.attempt)
         # The same attempt begins again if its process lost track of it: what it had streamed is void as well.
@@ -183,9 +228,21 @@ class View:
         if change.chunk:
             live.buffer.add(change.chunk)
 
+    def _position(self, message_id: str | None) -> int | None:
+        """Where a message is on the path; None if it is not. Looked for from the end, where almost all happens."""
+        positions = range(len(self.messages) - 1, -1, -1)
+        return next((position for position in positions if self.messages[position].id == message_id), None)
+
+    def _shows_turn(self, turn: int) -> bool:
+        return any(_is_turn(message, self.thread_id, turn) for message in reversed(self.messages))
+
+
+def _has_news(call: OpenCall) -> bool:
+    return bool(call.started or call.result or call.due or call.interim)
+
 
 def is_settled(message: Message) -> bool:
-    """Whether an assistant message is finished; other messages never are: they wait for an answer."""
+    """Whether an assistant message is finished, and does not wait for people; other messages never are."""
     return message.role == "assistant" and message.status.state in ("complete", "incomplete")
 
 

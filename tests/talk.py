@@ -1,6 +1,19 @@
 """A conversation without a worker: what workers write to a store, one small action after the other."""
 
-from perdure.batch import AppendMessage, CommitResults, CommitStep, Operation, SetStatus, SyncBatch
+from perdure.approval import Decision
+from perdure.batch import (
+    AppendMessage,
+    CommitResults,
+    CommitStep,
+    Decide,
+    DeleteMessage,
+    Operation,
+    SetStatus,
+    ShowInterim,
+    StoreLateResult,
+    SwitchBranch,
+    SyncBatch,
+)
 from perdure.messages import Message, Part, Status, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import StepOutcome, Store, ThreadRecord
 from perdure.turn_buffer import Chunk
@@ -38,16 +51,51 @@ class Talk:
         """The assistant message of the turn."""
         return f"a{self.turn}"
 
-    async def say(self, text: str) -> None:
-        """The user speaks and a turn opens."""
+    async def say(self, text: str, beside: str | None = None) -> None:
+        """The user speaks and a turn opens; in place of another message, if one is named."""
         self.turn += 1
         self.step = self.attempt = self.parts = 0
         self.running = True
-        question = Message(id=f"u{self.turn}", thread_id=THREAD, role="user", parts=(TextPart(text=text),))
+        question = Message(
+            id=f"u{self.turn}", thread_id=THREAD, role="user", turn=self.turn, parts=(TextPart(text=text),)
+        )
         answer = Message(
             id=self.message_id, thread_id=THREAD, role="assistant", turn=self.turn, status=Status(state="running")
         )
-        await self.sync(AppendMessage(message=question), AppendMessage(message=answer))
+        await self.sync(AppendMessage(message=question, beside=beside), AppendMessage(message=answer))
+
+    async def note(self, text: str) -> None:
+        """The user says something that nobody answers."""
+        question = Message(id=f"n{self.version}", thread_id=THREAD, role="user", parts=(TextPart(text=text),))
+        await self.sync(AppendMessage(message=question))
+
+    async def switch(self, message_id: str) -> None:
+        """The branch of a message is shown."""
+        await self.sync(SwitchBranch(message_id=message_id, input_id=f"i{self.version}", digest=""))
+
+    async def delete(self, message_id: str) -> None:
+        """A message goes; the turn, if it is its message, is over."""
+        await self.sync(DeleteMessage(message_id=message_id, input_id=f"i{self.version}", digest=""))
+        if message_id == self.message_id:
+            self.running, self.calls, self.attempt = False, [], 0
+
+    async def pause(self, paused: bool = True) -> None:
+        """The turn waits for people, or no longer."""
+        status = Status(state="requires_action" if paused else "running")
+        await self.sync(SetStatus(message_id=self.message_id, status=status))
+
+    async def decide(self, call_id: str, decision: Decision) -> None:
+        """Somebody decides about a call."""
+        await self.sync(Decide(call_id=call_id, decision=decision))
+
+    async def show_interim(self, call_id: str, content: str) -> None:
+        """A call has something to show and goes on."""
+        await self.sync(ShowInterim(result=ToolResultPart(call_id=call_id, content=content)))
+
+    async def bring_late(self, message_id: str, call_id: str, content: str) -> None:
+        """A result comes for a call that nobody waits for any more."""
+        result = ToolResultPart(call_id=call_id, content=content)
+        await self.sync(StoreLateResult(message_id=message_id, result=result))
 
     async def stream(self, chunks: list[Chunk]) -> None:
         """The model says something more."""

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.batch import AppendMessage, SetDue
+from perdure.approval import ApprovalRequest, Decision
+from perdure.batch import SetDue
 from perdure.errors import ViewOutdated
 from perdure.messages import Message, Part, ReasoningPart, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Change, Choice, Path, Snapshot, Store, ThreadRecord
+from perdure.ports import Change, Choice, OpenCall, Path, Snapshot, Store, ThreadRecord
 from perdure.turn_buffer import Chunk
 from perdure.watch import View, answer_text
 from stores.memory import MemoryStore
@@ -22,9 +23,12 @@ async def new_talk() -> Talk:
 
 
 async def read(store: Store, view: View, limit: int = 1000) -> None:
-    """Let a reader catch up, by at most so many changes."""
-    for change in await store.read_changes(THREAD, view.seq, limit):
-        view.apply(change)
+    """Let a reader catch up, by at most so many changes; one whose path has become another one reads afresh."""
+    try:
+        for change in await store.read_changes(THREAD, view.seq, limit):
+            view.apply(change)
+    except ViewOutdated:
+        view.apply(await store.snapshot(THREAD))
 
 
 async def joined(store: Store) -> View:
@@ -37,7 +41,8 @@ async def joined(store: Store) -> View:
 def state(view: View) -> object:
     """All that a view shows."""
     live = view.live and (view.live.turn, view.live.step, view.live.attempt, view.live.parts)
-    return view.messages, live, view.calls, list(view.choices.values()), list(view.shown.values()), view.seq
+    choices, shown = list(view.choices.values()), list(view.shown.values())
+    return view.messages, live, view.calls, choices, shown, view.running, view.paused, view.approvals, view.seq
 
 
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(lambda text: bool(text.strip()))
@@ -52,6 +57,9 @@ def chunk(index: int, delta: str, opens: bool, thought: bool) -> Chunk:
 chunks = st.lists(st.builds(chunk, st.integers(0, 3), words, st.booleans(), st.booleans()), min_size=1, max_size=3)
 
 
+ACTIONS = ["start", "stage", "settle", "stop", "due", "ask", "ask", "answer", "pause", "resume", "decide", "interim"]
+
+
 async def act(data: st.DataObject, talk: Talk) -> None:
     """One action that is possible now."""
     if data.draw(st.integers(0, 5)) == 0:
@@ -59,11 +67,14 @@ async def act(data: st.DataObject, talk: Talk) -> None:
             THREAD, data.draw(st.sampled_from("ab")), data.draw(st.sampled_from(["{}", "1", "2"]))
         )
         return
+    if data.draw(st.integers(0, 4)) == 0:
+        await rearrange(data, talk)
+        return
     if not talk.running:
         await talk.say(data.draw(words))
         return
     if talk.calls:
-        action = data.draw(st.sampled_from(["start", "stage", "settle", "stop", "due", "ask", "ask", "answer"]))
+        action = data.draw(st.sampled_from(ACTIONS))
         call_id = data.draw(st.sampled_from(talk.calls))
         match action:
             case "start":
@@ -74,6 +85,12 @@ async def act(data: st.DataObject, talk: Talk) -> None:
                 await talk.settle_calls()
             case "due":
                 await talk.sync(SetDue(call_id=call_id, due=data.draw(st.floats(1, 9))))
+            case "pause" | "resume":
+                await talk.pause(action == "pause")
+            case "decide":
+                await talk.decide(call_id, Decision(approved=data.draw(st.booleans()), reason=data.draw(words)))
+            case "interim":
+                await talk.show_interim(call_id, data.draw(words))
             case "ask":
                 await ask(data, talk.store, call_id)
             case "answer":
@@ -90,9 +107,31 @@ async def act(data: st.DataObject, talk: Talk) -> None:
             await talk.commit((TextPart(text=data.draw(words)),))
         case "call":
             names = [f"c{talk.turn}.{talk.step}.{n}" for n in range(data.draw(st.integers(1, 3)))]
-            await talk.commit((TextPart(text="let me look"), *(ToolCallPart(call_id=n, tool="look") for n in names)))
+            asked = ApprovalRequest() if data.draw(st.booleans()) else None
+            calls = (ToolCallPart(call_id=n, tool="look", approval=asked) for n in names)
+            await talk.commit((TextPart(text="let me look"), *calls))
         case _:
             await talk.stop()
+
+
+async def rearrange(data: st.DataObject, talk: Talk) -> None:
+    """Something happens to the tree."""
+    names = [one.message.id for one in (await talk.store.load_tree(THREAD, parts=False)).messages]
+    name = data.draw(st.sampled_from(names)) if names else None
+    match data.draw(st.sampled_from(["note", "switch", "switch", "delete", "edit", "late"])):
+        case "note":
+            await talk.note(data.draw(words))
+        case "switch" if name:
+            await talk.switch(name)
+        case "delete" if name:
+            await talk.delete(name)
+        case "edit" if name and not talk.running:
+            await talk.say(data.draw(words), beside=name)
+        case "late" if name and talk.turn > 1:
+            turn = data.draw(st.integers(1, talk.turn - 1))
+            await talk.bring_late(f"a{turn}", f"c{turn}.0.0", data.draw(words))
+        case _:
+            pass
 
 
 async def ask(data: st.DataObject, store: Store, call_id: str) -> None:
@@ -228,25 +267,131 @@ async def test_a_change_that_is_told_twice_changes_nothing() -> None:
 
 async def test_a_message_after_an_earlier_one_cuts_the_path() -> None:
     """An edit hangs on an earlier message: what came after that is not on the path any more."""
-    talk = await new_talk()
-    await talk.say("one")
-    await talk.commit((TextPart(text="first"),))
-    await talk.say("two")
-    await talk.commit((TextPart(text="second"),))
-    view = await joined(talk.store)
-    edit = Message(id="edit", thread_id=THREAD, role="user", parent_id="a1", parts=(TextPart(text="other"),))
-    await talk.sync(AppendMessage(message=edit))
-    await read(talk.store, view)
+    view = view_of(*(Message(id=name, thread_id=THREAD, role="user") for name in ("u1", "a1", "u2")))
+    view.apply(Change(seq=9, message=Message(id="edit", thread_id=THREAD, role="user", parent_id="a1", seq=9)))
     assert [message.id for message in view.messages] == ["u1", "a1", "edit"]
-    assert state(view) == state(await joined(talk.store))
 
 
 def test_a_path_that_goes_on_from_elsewhere_outdates_the_view() -> None:
     """A reader who holds only the newest part of a path is told to read again when it is changed further up."""
     view = view_of(Message(id="late", thread_id=THREAD, role="user"))
-    edit = Message(id="edit", thread_id=THREAD, role="user", parent_id="covered by a summary")
+    edit = Message(id="edit", thread_id=THREAD, role="user", parent_id="covered by a summary", seq=9)
     with pytest.raises(ViewOutdated, match="take a new snapshot"):
         view.apply(Change(seq=9, message=edit))
+    assert [message.id for message in view.messages] == ["late"], "what could not be folded has changed nothing"
+    with pytest.raises(ViewOutdated):
+        view.apply(Change(seq=9, tree=True))
+
+
+def test_what_happens_on_other_branches_is_left_out() -> None:
+    """Parts, calls, words that stream and the end of a turn that is not shown; the same of one that is are the control.
+
+    The result of a call ends its questions all the same.
+    """
+    call = OpenCall(call_id="c", message_id="m", turn=1, step=0, index=0, tool="t", started=1)
+    changes = [
+        Change(seq=3, turn=1, step=0, attempt=1, chunk=Chunk(index=0, delta="x")),
+        Change(seq=4, call=call),
+        Change(seq=5, message_id="m", position=0, part=ToolCallPart(call_id="c", tool="t")),
+        Change(seq=6, message_id="m", position=1, part=ToolResultPart(call_id="c")),
+        Change(seq=7, message=Message(id="m", thread_id=THREAD, role="assistant", turn=1, seq=2)),
+    ]
+    hidden = view_of(Message(id="other", thread_id=THREAD, role="assistant", turn=2))
+    hidden.apply(Change(seq=2, choice=Choice(id="q", call_id="c")))
+    shown = view_of(Message(id="m", thread_id=THREAD, role="assistant", turn=1, status=Status(state="running")))
+    seen: list[object] = []
+    for change in changes:
+        hidden.apply(change)
+        shown.apply(change)
+        assert (hidden.live, hidden.calls, [message.id for message in hidden.messages]) == (None, {}, ["other"])
+        seen.append((bool(shown.live), list(shown.calls), len(shown.messages[0].parts), shown.running))
+    assert seen == [
+        (True, [], 0, True),
+        (True, ["c"], 0, True),
+        (False, ["c"], 1, True),
+        (False, [], 2, True),
+        (False, [], 2, False),
+    ]
+    assert hidden.choices == {}
+
+
+def test_a_call_is_told_again_when_it_is_decided_about() -> None:
+    """It keeps its place; with its result it is no question any more. A reader who has a gap before it reads afresh."""
+    asked = ToolCallPart(call_id="c1", tool="t", approval=ApprovalRequest(prompt="Sure?"))
+    paused = Message(
+        id="a",
+        thread_id=THREAD,
+        role="assistant",
+        turn=1,
+        status=Status(state="requires_action"),
+        parts=(TextPart(text="x"), asked, asked.with_(call_id="c2")),
+    )
+    view = view_of(paused)
+    assert (view.running, view.paused) == (False, True)
+    due = OpenCall(call_id="c2", message_id="a", turn=1, step=0, index=1, tool="t", due=9.0)
+    view.apply(Change(seq=2, call=due))
+    assert [(one.call_id, one.request.prompt, one.due) for one in view.approvals] == [
+        ("c1", "Sure?", None),
+        ("c2", "Sure?", 9.0),
+    ]
+    approved = asked.with_(decision=Decision(approved=True))
+    view.apply(Change(seq=3, message_id="a", position=1, part=approved))
+    assert view.messages[0].parts == (TextPart(text="x"), approved, asked.with_(call_id="c2"))
+    view.apply(Change(seq=4, call=due.with_(result=ToolResultPart(call_id="c2", outcome="expired"))))
+    assert view.approvals == ()
+    with pytest.raises(ViewOutdated):
+        view.apply(Change(seq=5, message_id="a", position=4, part=TextPart(text="after a gap")))
+
+
+def test_interim_results_are_shown_with_their_call() -> None:
+    """Of a call that has not started either, to those who join later as well."""
+    call = OpenCall(call_id="c", message_id="a", turn=1, step=0, index=0, tool="t")
+    interim = call.with_(interim=ToolResultPart(call_id="c", content="half"))
+    turn = Message(id="a", thread_id=THREAD, role="assistant", turn=1, status=Status(state="running"))
+    early = view_of(turn)
+    early.apply(Change(seq=2, call=interim))
+    thread = ThreadRecord(thread_id=THREAD, agent="demo")
+    for calls in ((), (call,), (interim,)):
+        late = View()
+        late.apply(Snapshot(thread=thread, path=Path(messages=(turn,)), calls=calls, seq=2))
+        assert late.calls == (early.calls if calls == (interim,) else {})
+
+
+async def test_words_that_nobody_answers_leave_the_thread_at_rest() -> None:
+    """Whether the reader was there or comes later; words with a turn are waited for until that is there."""
+    talk = await new_talk()
+    view = await joined(talk.store)
+    await talk.note("just so you know")
+    await read(talk.store, view)
+    for reader in (view, await joined(talk.store)):
+        assert (reader.running, reader.last_turn) == (False, None)
+    await talk.say("hi")
+    running: list[bool] = []
+    for change in await talk.store.read_changes(THREAD, view.seq):
+        view.apply(change)
+        running.append(view.running)
+    assert all(running)
+    await talk.commit((TextPart(text="hello"),))
+    await talk.note("thanks")
+    await read(talk.store, view)
+    assert not view.running
+    assert view.last_turn is not None
+    assert view.last_turn.id == "a1"
+    await talk.say("and now?")
+    view.apply((await talk.store.read_changes(THREAD, view.seq))[0])
+    assert (view.running, view.last_turn) == (True, None), "its turn is about to come"
+
+
+async def test_after_its_answer_is_deleted_a_question_is_not_waiting() -> None:
+    """Nobody answers it until somebody asks for that."""
+    talk = await new_talk()
+    await talk.say("hi")
+    await talk.commit((TextPart(text="hello"),))
+    view = await joined(talk.store)
+    await talk.delete("a1")
+    await read(talk.store, view)
+    assert [message.id for message in view.messages] == ["u1"]
+    assert not view.running
 
 
 def test_live_words_belong_to_the_turn_of_their_own_thread() -> None:
@@ -269,7 +414,7 @@ def test_the_answer_is_the_first_assistant_message_after_the_question() -> None:
     ]
     view = view_of(*messages)
     assert [view.answer(of) for of in ("u1", "u2", "u3", "unknown")] == [messages[2], messages[2], None, None]
-    assert view.running
+    assert [view.turn(of) for of in ("u1", "a1", "u3", "unknown")] == [messages[2], messages[2], None, None]
 
 
 def test_the_answer_text_leaves_out_what_led_to_it() -> None:
