@@ -1,4 +1,4 @@
-"""Which calls of an answer people are asked about, by the policy of each tool or that of the agent.
+"""Which calls of an answer people are asked about, by the policy of each tool or that of the agent; and the last check.
 
 Asked once, when the answer is complete: what comes of it is stored with the step, so a retry that finds the step done
 reads it there. When in doubt people are asked: whatever goes wrong in a policy must not let a call run.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.catalog import Catalog
 from activities.tool_thread import in_thread
@@ -17,6 +18,8 @@ from perdure.agent import Agent
 from perdure.approval import ApprovalOption, ApprovalRequest, Grant, check_request
 from perdure.codec import clip, dumps, loads, loads_object
 from perdure.messages import Part, ToolCallPart
+from perdure.policy import ErrorType
+from perdure.ports import OpenCall
 from perdure.tools import Approval, ApprovalPolicy, Tool
 
 POLICY_S: Final = 30.0
@@ -26,6 +29,21 @@ ARGUMENT_CHARS: Final = 500
 """How much of a call's arguments stands in the question; the whole of them is in the call itself."""
 
 FAILED: Final = "Whether to ask could not be decided, since the approval policy failed ({reason})."
+
+
+UNAPPROVED: Final = "bug: this call was to be carried out before anybody had approved it. It was not."
+
+
+def check_approved(call: OpenCall) -> None:
+    """Whether the call may run, by what is stored: no word of whoever has it run is taken for that.
+
+    It is refused without being answered, so it can still be approved if it was not the thread that had it run.
+
+    Raises:
+        ApplicationError: if people have to approve the call and nobody has.
+    """
+    if call.approval is not None and (call.decision is None or call.decision.approved is not True):
+        raise ApplicationError(UNAPPROVED, type=ErrorType.BUG, non_retryable=True)
 
 
 async def with_approvals(parts: tuple[Part, ...], agent: Agent, catalog: Catalog) -> tuple[Part, ...]:

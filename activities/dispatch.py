@@ -21,6 +21,7 @@ from typing import Literal, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.approval_policy import check_approved
 from activities.catalog import ToolCatalog
 from activities.heartbeat import heartbeating
 from activities.store_call import store_call
@@ -130,8 +131,12 @@ class DispatchActivities:
         # Before the start is counted: a worker that does not know the agent must not make the outcome unknown.
         agent = self._agent(request.agent)
         tools = (await self._catalog.of(agent, request.thread_id)).tools
-        if await self._is_for_client(request, tools):
-            return DispatchResult(outcome="pending")
+        if _may_not_start(agent, tools):
+            waiting = await store_call(self._store.get_call(request.thread_id, request.call_id))
+            if waiting.result is None:
+                check_approved(waiting)
+                if (known := tools.get(waiting.tool)) is not None and known.kind == "client":
+                    return DispatchResult(outcome="pending")
         call = await self._start(request)
         if call.tool not in tools:
             # The model was offered it, if not by this worker.
@@ -139,17 +144,10 @@ class DispatchActivities:
         tool = tools.get(call.tool)
         if call.result is not None:
             return _result(call.result, tool)
+        check_approved(call)
         if tool is None:
             return await self._stage(request, call, error_output(f"There is no tool {call.tool!r} any more."))
         return await self._run_tool(request, agent, tool, call)
-
-    async def _is_for_client(self, request: DispatchRequest, tools: Mapping[str, Tool]) -> bool:
-        # Before the start is counted as well: such a call is never started here.
-        client_tools = {tool.name for tool in tools.values() if tool.kind == "client"}
-        if not client_tools:
-            return False
-        call = await store_call(self._store.get_call(request.thread_id, request.call_id))
-        return call.result is None and call.tool in client_tools
 
     async def _run_tool(self, request: DispatchRequest, agent: Agent, tool: Tool, call: OpenCall) -> DispatchResult:
         if tool.kind == "rap":
@@ -213,6 +211,12 @@ class DispatchActivities:
     async def _put_file(self, thread_id: str, file: ToolFile) -> FileRef:
         blob = await self._store.put_blob(thread_id, file.data, file.media_type)
         return FileRef(media_type=file.media_type, blob=blob, size_bytes=len(file.data))
+
+
+def _may_not_start(agent: Agent, tools: Mapping[str, Tool]) -> bool:
+    """Whether calls have to be looked at before they start: that counts, and what was begun is not run again."""
+    asking = agent.approval != "never" or any(tool.approval not in (None, "never") for tool in tools.values())
+    return asking or any(tool.kind == "client" for tool in tools.values())
 
 
 async def _stopped(task: asyncio.Task[DispatchResult]) -> None:

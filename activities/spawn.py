@@ -11,6 +11,7 @@ from typing import cast
 
 from temporalio import activity
 
+from activities.approval_policy import check_approved
 from activities.catalog import ToolCatalog
 from activities.store_call import store_call
 from activities.thread_mail import ThreadMail
@@ -104,6 +105,7 @@ class SpawnActivities:
             call = await self._store.get_call(request.thread_id, request.call_id)
         except CallNotOpen:
             return "The call was given up before it could spawn a thread.", "", None
+        check_approved(call)
         arguments = loads_object(call.arguments)
         stack = [thread.thread_id for thread in chain]
         given = _ids(arguments.get("child_of"))

@@ -12,7 +12,8 @@ from activities.spawn import ORIGIN, SpawnActivities
 from activities.thread_mail import ThreadMail
 from perdure import ids
 from perdure.agent import Agent, Agents
-from perdure.batch import SyncBatch, SyncReport
+from perdure.approval import ApprovalRequest, Decision
+from perdure.batch import Decide, SyncBatch, SyncReport
 from perdure.builtins import Threads
 from perdure.codec import dumps
 from perdure.contract import SpawnRequest, StopChildrenRequest
@@ -50,9 +51,11 @@ class WatchedStore(MemoryStore):
         return await self._lost("append_messages", await super().append_messages(batch))
 
     @override
-    async def load_history_with_ancestors(self, thread_id: str, known: str | None = None) -> Path:
+    async def load_history_with_ancestors(
+        self, thread_id: str, known: str | None = None, message_id: str | None = None
+    ) -> Path:
         self.calls.append("load_history_with_ancestors")
-        return await super().load_history_with_ancestors(thread_id, known)
+        return await super().load_history_with_ancestors(thread_id, known, message_id)
 
     async def _lost(self, name: str, answer: Answer) -> Answer:
         """The write is done; its reply may get lost, once."""
@@ -181,6 +184,20 @@ async def test_a_call_that_was_given_up_spawns_nothing(nursery: Nursery) -> None
     result = await nursery.activities.spawn(request)
     assert result.error is not None
     assert await nursery.children() == []
+
+
+async def test_a_call_that_nobody_has_approved_spawns_nothing(nursery: Nursery) -> None:
+    """Whoever has it run: what is stored counts. It spawns when it is approved, which is the control."""
+    call = ToolCallPart(call_id="call_1", tool="spawn_thread", arguments=dumps(TASK), approval=ApprovalRequest())
+    await begin_turn(nursery.store, "root", call)
+    request = SpawnRequest(thread_id="root", agent="a", call_id="call_1", message_id="root-a1", parts=0)
+    with pytest.raises(ApplicationError, match="before anybody had approved it"):
+        await nursery.activities.spawn(request)
+    assert await nursery.children() == []
+    number = (await nursery.store.get_thread("root")).version + 1
+    decide = Decide(call_id="call_1", decision=Decision(approved=True))
+    await nursery.store.append_messages(SyncBatch(thread_id="root", number=number, sync_id="d", operations=(decide,)))
+    assert (await nursery.activities.spawn(request)).thread_id == CHILD
 
 
 async def test_an_event_makes_a_child_of_its_own(nursery: Nursery) -> None:
