@@ -117,7 +117,7 @@ def _of_functions(sqlstate: str, text: str) -> PerdureError | None:
         case "PD001":
             return ThreadNotFound(text)
         case "PD002":
-            return StaleWriter(f"The thread has been written by somebody else and is at version {text}. Load it again.")
+            return stale_writer(text)
         case "PD003":
             return StepSealed(f"This step {text}; its late writes are refused.")
         case "PD004":
@@ -130,6 +130,11 @@ def _of_functions(sqlstate: str, text: str) -> PerdureError | None:
             return TooManyViews(int(text))
         case _:
             return None
+
+
+def stale_writer(version: object) -> StaleWriter:
+    """The error of a batch that is not the next one."""
+    return StaleWriter(f"The thread has been written by somebody else and is at version {version}. Load it again.")
 
 
 def _bad_url(reason: str) -> str:

@@ -14,18 +14,24 @@ from perdure.batch import (
     CloseThread,
     CommitResults,
     CommitStep,
+    Decide,
+    ImportMessages,
     Operation,
+    RememberDecision,
     RemoveSubscription,
     SetDue,
     SetStatus,
+    ShowInterim,
     StageResult,
+    StoreLateResult,
     SyncBatch,
     TrackSubscription,
 )
 from perdure.codec import dumps
 from perdure.errors import StoreError
-from perdure.messages import EventPart, Part, TextPart, ToolCallPart
+from perdure.messages import EventPart, Message, Part, TextPart, ToolCallPart
 from stores.rows import encoded
+from stores.tree_change import input_of
 
 CoalescedSteps = dict[tuple[int, int], tuple[Part, ...]]
 """What is left of steps that did not end by themselves, by (turn, step)."""
@@ -39,27 +45,32 @@ def inputs(batch: SyncBatch) -> dict[str, str | None]:
     """
     appended = [operation for operation in batch.operations if isinstance(operation, AppendMessage)]
     later = {operation.message.id for operation in appended}
-    found: dict[str, str | None] = {}
     for operation in appended:
         message = operation.message
         if message.parent_id in later:  # PostgreSQL would take it: within one statement it allows circles
             raise StoreError(f"bug: message {message.id} has the parent {message.parent_id}, which is not stored")
-        if message.input_id in found:
-            raise StoreError(f"bug: a batch brings the input {message.input_id} twice")
         later.discard(message.id)
-        if message.input_id is not None:
-            found[message.input_id] = operation.digest
+    found: dict[str, str | None] = {}
+    for brought in filter(None, map(input_of, batch.operations)):
+        if brought[0] in found:
+            raise StoreError(f"bug: a batch brings the input {brought[0]} twice")
+        found[brought[0]] = brought[1]
     return found
 
 
 def blobs(batch: SyncBatch) -> dict[str, set[str]]:
-    """The blobs that hold the words of inputs, by the ids of these; inputs without any are left out."""
+    """The blobs that hold the words of inputs, by the ids of these; inputs without any are left out.
+
+    That of an import is among them if nothing was read from it: it might not be there, and is not one of nothing then.
+    """
     found: dict[str, set[str]] = {}
     for operation in batch.operations:
         if isinstance(operation, AppendMessage) and operation.message.input_id is not None:
             for part in operation.message.parts:
                 if isinstance(part, TextPart | EventPart) and part.blob is not None:
                     found.setdefault(operation.message.input_id, set()).add(part.blob)
+        elif isinstance(operation, ImportMessages) and not operation.messages:
+            found.setdefault(operation.input_id, set()).add(operation.blob)
     return found
 
 
@@ -79,7 +90,7 @@ def operations(batch: SyncBatch, coalesced: CoalescedSteps) -> list[dict[str, An
         if appending:
             encoded_operations.append(_messages([op for op in group if isinstance(op, AppendMessage)]))
         else:
-            encoded_operations.extend(_operation(operation, coalesced) for operation in group)
+            encoded_operations.extend(to_json(operation, coalesced) for operation in group)
     return encoded_operations
 
 
@@ -113,19 +124,14 @@ def _messages(appended: list[AppendMessage]) -> dict[str, Any]:
         at += 1
         messages.append(
             {
-                "id": message.id,
                 "at": at,
                 # Only the database knows the head that the first of them follows.
                 "on_head": message.parent_id is None and previous is None,
-                "role": message.role,
                 "parent_id": message.parent_id or previous,
                 "parent_parts": message.parent_parts,
                 "turn": message.turn,
-                "state": message.status.state,
-                "reason": message.status.reason,
-                "detail": encoded(message.status.detail),
                 "input_id": message.input_id,
-                "metadata": encoded(message.metadata),
+                **row(message),
             }
         )
         for position, part in enumerate(message.parts):
@@ -133,6 +139,7 @@ def _messages(appended: list[AppendMessage]) -> dict[str, Any]:
             parts.append({"message_id": message.id, "position": position, "at": at, "body": dumps(part)})
         previous = message.id
     turn = max(operation.message.turn for operation in appended)
+    apart = [op.input_id for op in appended if op.input_id not in (None, op.message.input_id)]
     return {
         "kind": "append_messages",
         "messages": messages,
@@ -140,10 +147,25 @@ def _messages(appended: list[AppendMessage]) -> dict[str, Any]:
         "count": at,
         "head_id": previous,
         "turn": turn,
+        **({"inputs": apart} if apart else {}),
     }
 
 
-def _operation(operation: Operation, coalesced: CoalescedSteps) -> dict[str, Any]:
+def row(message: Message) -> dict[str, Any]:
+    """The columns of a message that are the same however it comes into the tree."""
+    return {
+        "id": message.id,
+        "role": message.role,
+        "state": message.status.state,
+        "reason": message.status.reason,
+        "detail": encoded(message.status.detail),
+        "metadata": encoded(message.metadata),
+        "source_id": message.source_id,
+    }
+
+
+def to_json(operation: Operation, coalesced: CoalescedSteps) -> dict[str, Any]:
+    """An operation that does nothing to the tree but to go on at the head."""
     match operation:
         case AppendParts():
             return {
@@ -175,8 +197,24 @@ def _operation(operation: Operation, coalesced: CoalescedSteps) -> dict[str, Any
             return {"kind": operation.kind, "call_id": operation.call_id, "due": operation.due}
         case CloseThread():
             return {"kind": operation.kind}
+        case Decide():
+            return {"kind": operation.kind, "call_id": operation.call_id, "decision": dumps(operation.decision)}
+        case RememberDecision(remembered=known):
+            return {
+                "kind": operation.kind,
+                "tool": dumps(known.tool),
+                "arguments": known.arguments,
+                "approved": known.approved,
+                "by": encoded(known.by),
+            }
+        case ShowInterim(result=result):
+            return {"kind": operation.kind, "call_id": result.call_id, "result": dumps(result)}
+        case StoreLateResult():
+            return _late_result(operation)
         case AppendMessage():
             return _messages([operation])
+        case _:
+            raise StoreError(f"bug: {operation.kind} needs the tree")
 
 
 def _place(operation: AppendParts | CommitStep | CommitResults) -> dict[str, Any]:
@@ -196,6 +234,19 @@ def _commit_step(operation: CommitStep, parts: tuple[Part, ...] | None) -> dict[
         "cached_tokens": operation.usage.cached_tokens,
     }
     return fields if parts is None else {**fields, "parts": [dumps(part) for part in parts]}
+
+
+def _late_result(operation: StoreLateResult) -> dict[str, Any]:
+    result = operation.result
+    return {
+        "kind": operation.kind,
+        "message_id": operation.message_id,
+        "call_id": result.call_id,
+        "result": dumps(result),
+        # The step is that of the part whose place this takes, and `named` what that part must say of its call.
+        "placed": dumps(result.with_(step=0)),
+        "named": f'"call_id":{dumps(result.call_id)}',
+    }
 
 
 def _set_status(operation: SetStatus) -> dict[str, Any]:

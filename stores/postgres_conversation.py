@@ -2,15 +2,16 @@
 
 import hashlib
 
-from perdure.batch import CommitStep, Refused, SyncBatch, SyncReport
+from perdure.batch import CommitStep, Refused, SyncBatch, SyncReport, changes_tree
 from perdure.codec import dumps
 from perdure.errors import BlobNotFound, ContentConflict, ThreadNotFound
-from perdure.ports import Change, Counts, Path, Snapshot, Summary, ThreadRecord
+from perdure.ports import Change, Counts, Path, Snapshot, StoredTree, Summary, ThreadRecord
 from perdure.turn_buffer import TurnBuffer, sealed_parts
 from stores import batch_sql
-from stores.address import StepStreams
+from stores.address import StepStreams, stale_writer
 from stores.batch_sql import CoalescedSteps
-from stores.database import Database, Transaction
+from stores.database import Database, Row, Transaction
+from stores.postgres_tree import TreeBatch, needs_lock
 from stores.rows import (
     encoded,
     to_call,
@@ -21,6 +22,7 @@ from stores.rows import (
     to_path,
     to_step,
     to_thread,
+    to_tree,
     to_view,
 )
 
@@ -73,10 +75,12 @@ class PostgresConversation:
     async def append_messages(self, batch: SyncBatch) -> SyncReport:
         """See `perdure.ports.ConversationStore`. A batch that closes a streaming step takes a few round trips more.
 
-        So does one with large words: whether they are there is asked before, since blobs never go.
+        So does one that changes the tree, and one with large words: whether they are there is asked before.
         """
         if refused := await self._without_blob(batch):
             return SyncReport(number=batch.number - 1, refused=refused)
+        if any(map(needs_lock, batch.operations)):
+            return await self._change(batch)
         operations = batch.operations
         if not any(isinstance(operation, CommitStep) and operation.sealed for operation in operations):
             try:
@@ -96,8 +100,40 @@ class PostgresConversation:
         found = {row["sha256"] for row in rows}
         missing = tuple(Refused(input_id=name, missing=True) for name, blobs in wanted.items() if not blobs <= found)
         if missing:
-            await self.get_thread(batch.thread_id)  # a thread that is not there is the worse news
+            thread = await self._database.row("get_thread", batch.thread_id)
+            if thread is None:  # that is the worse news
+                raise ThreadNotFound(batch.thread_id)
+            if _is_applied(thread, batch):
+                return ()
         return missing
+
+    async def _change(self, batch: SyncBatch) -> SyncReport:
+        """A batch that must see what is stored before it can be written."""
+        async with self._database.transaction() as transaction:
+            thread = await transaction.row("lock_thread", batch.thread_id)
+            if thread is None:
+                raise ThreadNotFound(batch.thread_id)
+            applied = TreeBatch(transaction, thread, await self._coalesce(transaction, batch))
+            if not _is_applied(thread, batch):
+                if thread["version"] != batch.number - 1:
+                    raise stale_writer(thread["version"])
+                if refused := await self._accepted(transaction, batch):
+                    return SyncReport(number=batch.number - 1, refused=refused)
+                if unfit := await applied.apply(batch):
+                    return SyncReport(number=batch.number - 1, refused=(unfit,))
+                await applied.write(batch)
+            tree = await applied.report() if any(map(changes_tree, batch.operations)) else None
+        return SyncReport(number=batch.number, steps=batch_sql.durable_steps(batch), tree=tree)
+
+    async def _accepted(self, transaction: Transaction, batch: SyncBatch) -> tuple[Refused, ...]:
+        inputs = batch_sql.inputs(batch)
+        rows = await transaction.rows("processed_ids", batch.thread_id, list(inputs))
+        known = {row["input_id"]: row["digest"] for row in rows}
+        return tuple(
+            Refused(input_id=name, conflict=known[name] not in (None, digest))
+            for name, digest in inputs.items()
+            if name in known
+        )
 
     async def _append(
         self, database: Database | Transaction, batch: SyncBatch, coalesced: CoalescedSteps
@@ -131,9 +167,22 @@ class PostgresConversation:
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    async def load_history_with_ancestors(self, thread_id: str, known: str | None = None) -> Path:
-        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
-        return await _path(self._database, thread_id, known)
+    async def load_history_with_ancestors(
+        self, thread_id: str, known: str | None = None, message_id: str | None = None
+    ) -> Path:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, UnknownMessage."""
+        return await _path(self._database, thread_id, known, message_id)
+
+    async def load_tree(self, thread_id: str, *, parts: bool = True) -> StoredTree:
+        """See `perdure.ports.ConversationStore`. Four statements that read the same point of time."""
+        async with self._database.transaction(snapshot=True) as transaction:
+            thread = await transaction.row("get_thread", thread_id)
+            if thread is None:
+                raise ThreadNotFound(thread_id)
+            messages = await transaction.rows("tree_messages", thread["thread"], thread_id)
+            bodies = await transaction.rows("tree_parts", thread["thread"]) if parts else []
+            calls = await transaction.rows("open_calls", thread_id)
+        return to_tree(thread, messages, bodies, calls)
 
     async def get_message_counts(self, thread_id: str) -> Counts:
         """See `perdure.ports.ConversationStore`. Raises ThreadNotFound."""
@@ -148,9 +197,9 @@ class PostgresConversation:
             thread = await transaction.row("get_thread", thread_id)
             if thread is None:
                 raise ThreadNotFound(thread_id)
-            path = await _path(transaction, thread_id, None)
+            path = await _path(transaction, thread_id)
             live = await transaction.row("live_step", thread_id)
-            calls = await transaction.rows("open_calls", thread_id)
+            calls = await transaction.rows("shown_calls", thread_id)
             choices = await transaction.rows("choices", thread_id)
             views = await transaction.rows("views", thread_id)
         return Snapshot(
@@ -193,15 +242,23 @@ class PostgresConversation:
         )
         if row is None:
             raise ThreadNotFound(summary.thread_id)
+        if row["message_id"] is None:  # it is void: what it told of is gone
+            return
         if tuple(row) != (summary.thread_id, summary.message_id, summary.parts, text):
             raise ContentConflict(f"The summary {summary.id!r} is there with other content, which stays.")
 
 
-async def _path(database: Database | Transaction, thread_id: str, known: str | None) -> Path:
-    rows = await database.rows("path", thread_id, known)
+async def _path(
+    database: Database | Transaction, thread_id: str, known: str | None = None, message_id: str | None = None
+) -> Path:
+    rows = await database.rows("path", thread_id, known, message_id)
     if not rows:
         raise ThreadNotFound(thread_id)
-    return to_path(rows, known)
+    return to_path(rows, known, message_id)
+
+
+def _is_applied(thread: Row, batch: SyncBatch) -> bool:
+    return (thread["version"], thread["sync_id"]) == (batch.number, batch.sync_id)
 
 
 def _sha256(blob: str) -> bytes:

@@ -1,9 +1,10 @@
 -- Every statement that the PostgreSQL store sends, by name. All values are parameters.
 
 -- name: insert_thread
+-- A thread that begins with a head of another one inherits up to it.
 insert into perdure.threads (thread_id, tenant, agent, kind, title, parent_thread_id, root_thread_id,
                              spawn_message_id, spawn_parts, head_id, created_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce($11, now()))
+values ($1, $2, $3, $4, $5, $6, $7, coalesce($8, $10), $9, $10, coalesce($11, now()))
 on conflict (thread_id) do nothing
 returning *
 
@@ -11,7 +12,7 @@ returning *
 select * from perdure.threads where thread_id = $1
 
 -- name: lock_thread
-select thread from perdure.threads where thread_id = $1 for no key update
+select * from perdure.threads where thread_id = $1 for no key update
 
 -- name: ancestor_chain
 with recursive chain as (
@@ -35,18 +36,21 @@ select refused, conflict from perdure.append_messages($1, $2, $3, $4, $5)
 
 -- name: path
 -- One row per message, oldest first; a thread without messages gives one row without a message, no thread gives none.
--- A thread without a head starts where it was spawned. `cut` is the number of parts that are inherited, null for all.
-with recursive path as (
-    select m.*, start.cut, 0 as depth, s.id as summary_id, s.parts as summary_parts
-    from (
-        select coalesce(t.head_id, t.spawn_message_id) as id,
-               case when t.head_id is null then t.spawn_parts end as cut
-        from perdure.threads t where t.thread_id = $1
-    ) start
-    join perdure.messages m on m.id = start.id and m.id is distinct from $2
+-- It ends with the message $3 of the thread, or with the head; a thread without a head starts where it was spawned.
+-- `cut` is the number of parts that are inherited, null for all.
+with recursive ending as (
+    select t.thread, t.thread_id, t.parent_thread_id, t.seq, t.shape,
+           case when $3::text is null then coalesce(t.head_id, t.spawn_message_id)
+           else (select m.id from perdure.messages m where m.id = $3 and m.thread is not distinct from t.thread) end as id,
+           case when $3 is null and t.head_id is null then t.spawn_parts end as cut
+    from perdure.threads t where t.thread_id = $1
+), path as (
+    select m.*, ending.cut, 0 as depth, s.id as summary_id, s.parts as summary_parts
+    from ending
+    join perdure.messages m on m.id = ending.id and m.id is distinct from $2
     left join lateral (
         select s.id, s.parts from perdure.summaries s
-        where s.message_id = m.id and (start.cut is null or s.parts <= start.cut)
+        where s.message_id = m.id and (ending.cut is null or s.parts <= ending.cut)
         order by s.parts desc, s.number desc limit 1
     ) s on true
   union all
@@ -59,21 +63,24 @@ with recursive path as (
         order by s.parts desc, s.number desc limit 1
     ) s on true
     where p.summary_id is null
+), line as (
+    select e.parent_thread_id, e.shape from ending e
+  union all
+    select t.parent_thread_id, t.shape from line l join perdure.threads t on t.thread_id = l.parent_thread_id
 )
-select t.seq as thread_seq, coalesce(t.head_id, t.spawn_message_id) as end_id, path.*, owner.thread_id, maker.thread_id as summary_thread_id,
-       s.body as summary_body,
+select ending.seq as thread_seq, ending.id as end_id, (select sum(line.shape) from line)::bigint as shape, path.*,
+       owner.thread_id, maker.thread_id as summary_thread_id, s.body as summary_body,
        array(
-           select part.body from perdure.parts part
+           select perdure.part_body(part.body, part.decision) from perdure.parts part
            where part.message_id = path.id and part.position >= coalesce(path.summary_parts, 0)
              and (path.cut is null or part.position < path.cut)
            order by part.position
        ) as parts
-from perdure.threads t
+from ending
 left join path on true
 left join perdure.threads owner on owner.thread = path.thread
 left join perdure.summaries s on s.id = path.summary_id
 left join perdure.threads maker on maker.thread = s.thread
-where t.thread_id = $1
 order by path.depth desc
 
 -- name: message_counts
@@ -122,10 +129,10 @@ select pg_notify('perdure', thread_id) from unsafe cross join unnest($1::text[])
 select perdure.finish_step($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: changes
--- A message is told twice: when it was added, as running, so that it comes before its parts; and when its status
--- changed, so that nobody takes it for settled before its last part is there.
+-- A message is told twice: when it was added, a turn as running, so that it comes before its parts; and when it changed,
+-- so that nobody takes it for settled before its last part is there. A call is told again when it was decided about.
 with t as materialized (
-    select thread from perdure.threads where thread_id = $1
+    select thread, tree_seq from perdure.threads where thread_id = $1
 ), change as materialized (
     select change.* from t cross join lateral (
         (select 'message' as kind, told.seq, m.turn, 0 as step, 0 as attempt, m.id as message_id, 0 as position,
@@ -135,8 +142,11 @@ with t as materialized (
          where m.thread = t.thread and m.changed > $2 and told.seq > $2
          order by told.seq limit $3)
       union all
-        (select 'part', p.seq, 0, 0, 0, p.message_id, p.position, p.body
+        (select 'part', p.seq, 0, 0, 0, p.message_id, p.position, perdure.part_body(p.body, p.decision)
          from perdure.parts p where p.thread = t.thread and p.seq > $2 order by p.seq limit $3)
+      union all
+        (select 'part', p.decided, 0, 0, 0, p.message_id, p.position, perdure.part_body(p.body, p.decision)
+         from perdure.parts p where p.thread = t.thread and p.decided > $2 order by p.decided limit $3)
       union all
         (select 'attempt', s.began, s.turn, s.step, s.attempt, null, 0, null
          from perdure.steps s where s.thread = t.thread and s.began > $2)
@@ -144,7 +154,8 @@ with t as materialized (
         (select 'chunk', c.seq, c.turn, c.step, c.attempt, null, 0, c.body
          from perdure.chunks c where c.thread = t.thread and c.seq > $2 order by c.seq limit $3)
       union all
-        (select 'call', c.seq, c.turn, c.step, 0, c.message_id, c.position, (to_jsonb(c) || to_jsonb(p))::text
+        (select 'call', c.seq, c.turn, c.step, 0, c.message_id, c.position,
+                (to_jsonb(c) || jsonb_build_object('body', perdure.part_body(p.body, p.decision)))::text
          from perdure.calls c join perdure.parts p using (message_id, position)
          where c.thread = t.thread and c.seq > $2)
       union all
@@ -153,13 +164,15 @@ with t as materialized (
       union all
         (select 'view', v.seq, 0, 0, 0, null, 0, to_jsonb(v)::text
          from perdure.views v where v.thread = t.thread and v.seq > $2)
+      union all
+        (select 'tree', t.tree_seq, 0, 0, 0, null, 0, null where t.tree_seq > $2)
     ) change
     order by change.seq limit $3
 )
 select kind, seq, turn, step, attempt, message_id, position,
        case kind when 'message' then (
            select (to_jsonb(m) || jsonb_build_object('thread_id', $1::text)
-                   || case when change.seq < m.changed then '{"state": "running", "reason": null, "detail": null}'::jsonb
+                   || case when change.seq < m.changed and m.role = 'assistant' then '{"state": "running", "reason": null, "detail": null}'::jsonb
                       else '{}' end)::text
            from perdure.messages m where m.id = change.message_id
        ) else body end as body
@@ -196,30 +209,55 @@ on conflict (id) do update set id = excluded.id
 returning (select thread_id from perdure.threads where thread = s.thread), s.message_id, s.parts, s.body
 
 -- name: tail
-select t.*,
+-- Of the turn that runs, wherever it is in the tree, or else of the head. What is below it is counted in this thread:
+-- what hangs on it in others is their own.
+select t.*, head.role as head_role, head.state as head_state, head.reason as head_reason, head.detail as head_detail,
+       below.followers, shown.id is distinct from t.head_id and not below.has_head as hidden,
        (select to_jsonb(m) || jsonb_build_object('thread_id', owner.thread_id)
         from perdure.messages m join perdure.threads owner on owner.thread = m.thread
-        where m.id = t.head_id)::text as message,
-       (select count(*) from perdure.parts p where p.message_id = t.head_id) as parts,
-       (select p.body from perdure.parts p where p.message_id = t.head_id order by p.position desc limit 1) as last_part,
+        where m.id = shown.id)::text as message,
+       (select count(*) from perdure.parts p where p.message_id = shown.id) as parts,
+       (select p.body from perdure.parts p where p.message_id = shown.id order by p.position desc limit 1) as last_part,
        coalesce((select s.attempt from perdure.steps s where s.thread = t.thread
                  order by s.turn desc, s.step desc limit 1), 0) as attempt,
        (select json_agg(c order by c.turn, c.step, c.index)::text
-        from (select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
-              where c.thread = t.thread) c) as calls,
+        from (select c.*, perdure.part_body(p.body, p.decision) as body
+              from perdure.calls c join perdure.parts p using (message_id, position)
+              where c.thread = t.thread and c.message_id = shown.id) c) as calls,
        (select json_agg(s order by s.number)::text
         from perdure.subscriptions s where s.thread = t.thread) as subscriptions,
-       (select json_agg(json_build_array(i.input_id, i.digest) order by m.changed)::text
-        from (select m.thread, m.input_id, m.changed from perdure.messages m
-              where m.thread = t.thread and m.input_id is not null
-              order by m.changed desc limit $2) m
-        join perdure.inputs i on i.thread = m.thread and i.input_id = m.input_id) as processed,
+       (select json_agg(d order by d.number)::text from perdure.decisions d where d.thread = t.thread) as decisions,
+       (select json_agg(json_build_array(i.input_id, i.digest) order by i.seq)::text
+        from (select i.* from (
+                  select i.input_id, i.digest, m.seq
+                  from (select m.thread, m.input_id, m.seq from perdure.messages m
+                        where m.thread = t.thread and m.input_id is not null
+                        order by m.changed desc limit $2) m
+                  join perdure.inputs i on i.thread = m.thread and i.input_id = m.input_id
+                union all
+                  (select i.input_id, i.digest, i.seq from perdure.inputs i
+                   where i.thread = t.thread and i.seq is not null order by i.seq desc limit $2)
+              ) i order by i.seq desc limit $2) i) as processed,
        (select count(*) from perdure.threads c
         where c.parent_thread_id = t.thread_id and c.closed_at is null) as children,
        array(select c.thread_id from perdure.threads c
              where c.parent_thread_id = t.thread_id and c.closed_at is null and c.version = 1 and c.turn = 0
              order by c.thread limit 100) as unstarted
-from perdure.threads t where t.thread_id = $1
+from perdure.threads t
+left join perdure.messages head on head.id = t.head_id
+left join lateral (
+    select m.id from perdure.messages m where m.thread = t.thread and m.state = 'running' order by m.seq desc limit 1
+) running on true
+cross join lateral (select coalesce(running.id, t.head_id) as id) shown
+cross join lateral (
+    with recursive below as (
+        select m.id from perdure.messages m where m.parent_id = shown.id and m.thread is not distinct from t.thread
+      union all
+        select m.id from below b join perdure.messages m on m.parent_id = b.id and m.thread is not distinct from t.thread
+    )
+    select count(*) as followers, coalesce(bool_or(below.id = t.head_id), false) as has_head from below
+) below
+where t.thread_id = $1
 
 -- name: processed_ids
 select input_id, digest from perdure.inputs
@@ -229,15 +267,25 @@ where thread = (select thread from perdure.threads where thread_id = $1) and inp
 select * from perdure.subscriptions where thread = (select thread from perdure.threads where thread_id = $1) order by number
 
 -- name: open_calls
-select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
+select c.*, perdure.part_body(p.body, p.decision) as body
+from perdure.calls c join perdure.parts p using (message_id, position)
 where c.thread = (select thread from perdure.threads where thread_id = $1) order by c.turn, c.step, c.index
 
+-- name: shown_calls
+-- Of the turn that is shown or runs; those of others wait for their branch to be shown.
+select c.*, perdure.part_body(p.body, p.decision) as body
+from perdure.threads t
+join perdure.calls c on c.thread = t.thread
+join perdure.messages m on m.id = c.message_id and (m.id = t.head_id or m.state = 'running')
+join perdure.parts p on p.message_id = c.message_id and p.position = c.position
+where t.thread_id = $1 order by c.turn, c.step, c.index
+
 -- name: open_call
-select c.*, p.body from perdure.calls c join perdure.parts p using (message_id, position)
+select c.*, perdure.part_body(p.body, p.decision) as body from perdure.calls c join perdure.parts p using (message_id, position)
 where c.thread = (select thread from perdure.threads where thread_id = $1) and c.call_id = $2
 
 -- name: start_call
-select c.*, p.body
+select c.*, perdure.part_body(p.body, p.decision) as body
 from perdure.start_call($1, $2, $3) as c join perdure.parts p on p.message_id = c.message_id and p.position = c.position
 
 -- name: stage_result
@@ -275,3 +323,52 @@ select key from perdure.keys where name = $1
 -- name: make_key
 -- Of several who make it at once all get that of the first.
 insert into perdure.keys (name, key) values ($1, $2) on conflict (name) do update set name = excluded.name returning key
+
+-- name: tree
+-- The shape of a thread's tree, for `perdure.tree`. In the order in which the messages came.
+select m.id, m.parent_id, coalesce(m.place, m.seq) as place, m.role, m.remembered, m.state
+from perdure.messages m where m.thread = $1 order by m.seq
+
+-- name: tree_state
+select t.head_id, t.remembered, t.turn, head.state, head.reason, head.detail, running.id as running_id
+from perdure.threads t
+left join perdure.messages head on head.id = t.head_id
+left join lateral (
+    select m.id from perdure.messages m where m.thread = t.thread and m.state = 'running' order by m.seq desc limit 1
+) running on true
+where t.thread = $1
+
+-- name: tree_messages
+select m.*, $2::text as thread_id, coalesce(m.place, m.seq) as ordered_place from perdure.messages m
+where m.thread = $1 order by m.seq
+
+-- name: tree_parts
+select p.message_id, p.position, perdure.part_body(p.body, p.decision) as body from perdure.parts p where p.thread = $1
+
+-- name: message_metadata
+select m.metadata from perdure.messages m where m.id = $2 and m.thread is not distinct from $1
+
+-- name: part_count
+select count(*) as parts from perdure.parts where message_id = $1
+
+-- name: named_blobs
+-- Names of blobs in the content of messages: SHA-256 in hex, wherever they stand.
+select distinct hex[1] as blob
+from (
+    select p.body from perdure.parts p where p.message_id = any($2::text[])
+  union all
+    select unnest(array[c.result, c.interim]) from perdure.calls c
+    where c.thread = $1 and c.message_id = any($2::text[])
+) content, regexp_matches(content.body, '[0-9a-f]{64}', 'g') as hex
+
+-- name: purge_blobs
+select perdure.purge_blobs(t, $2::text[]) from perdure.threads t where t.thread = $1
+
+-- name: void_summaries
+-- All at or below these messages, in whichever thread.
+with recursive below as (
+    select id from unnest($1::text[]) as id
+  union
+    select m.id from below b join perdure.messages m on m.parent_id = b.id
+)
+update perdure.summaries s set message_id = null, body = '""' from below where s.message_id = below.id

@@ -5,11 +5,14 @@ them, as JSON objects of the same columns.
 """
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
+from perdure.approval import RememberedDecision
 from perdure.codec import dumps, loads
+from perdure.errors import StoreError, UnknownMessage
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart, Usage
 from perdure.ports import (
     Change,
@@ -18,10 +21,12 @@ from perdure.ports import (
     Path,
     Step,
     StepOutcome,
+    StoredTree,
     Subscription,
     Summary,
     Tail,
     ThreadRecord,
+    TreeMessage,
     View,
 )
 from perdure.turn_buffer import Chunk, TurnBuffer
@@ -109,11 +114,52 @@ def to_message(row: Columns, parts: tuple[Part, ...] = ()) -> Message:
         parent_id=row["parent_id"],
         parent_parts=row["parent_parts"],
         turn=row["turn"],
-        status=Status(state=row["state"], reason=row["reason"], detail=decoded(row["detail"])),
+        status=to_status(row),
         parts=parts,
         input_id=row["input_id"],
         metadata=decoded(row["metadata"]),
+        source_id=row["source_id"],
         seq=row["seq"],
+    )
+
+
+def to_status(row: Columns) -> Status:
+    """The status in a row of `messages`."""
+    return Status(state=row["state"], reason=row["reason"], detail=decoded(row["detail"]))
+
+
+def to_tree(
+    thread: Columns, messages: Sequence[Columns], parts: Iterable[Columns], calls: Iterable[Columns]
+) -> StoredTree:
+    """The rows of the statements `tree_messages`, `tree_parts` and `open_calls`."""
+    own = {row["id"]: list[tuple[int, Part]]() for row in messages}
+    for row in parts:
+        own[row["message_id"]].append((row["position"], to_part(row["body"])))
+    remembered = [(None, thread["remembered"]), *((row["id"], row["remembered"]) for row in messages)]
+    return StoredTree(
+        head_id=thread["head_id"] if thread["head_id"] in own else None,
+        messages=tuple(
+            TreeMessage(
+                message=to_message(row, tuple(part for _, part in sorted(own[row["id"]], key=itemgetter(0)))),
+                parent_id=row["parent_id"] if row["parent_id"] in own else None,
+                place=row["ordered_place"],
+                created_at=row["created_at"],
+                given_id=row["given_id"],
+            )
+            for row in messages
+        ),
+        remembered=tuple((name, child) for name, child in remembered if child is not None),
+        calls=tuple(map(to_call, calls)),
+    )
+
+
+def to_decision(row: Columns) -> RememberedDecision:
+    """A row of `decisions`."""
+    return RememberedDecision(
+        tool=loads(row["tool"]),
+        arguments=row["arguments"] or None,
+        approved=row["approved"],
+        by=decoded(row["decided_by"]),
     )
 
 
@@ -134,6 +180,9 @@ def to_call(row: Columns) -> OpenCall:
         started=row["started"],
         result=to_result(row["result"]),
         due=row["due"],
+        approval=part.approval,
+        decision=part.decision,
+        interim=to_result(row["interim"]),
     )
 
 
@@ -150,11 +199,17 @@ def to_step(row: Columns) -> Step:
     )
 
 
-def to_path(rows: Sequence[Columns], known: str | None) -> Path:
-    """The rows of the statement `path`, oldest first."""
+def to_path(rows: Sequence[Columns], known: str | None, message_id: str | None) -> Path:
+    """The rows of the statement `path`, oldest first. Raises UnknownMessage for one that is not the thread's."""
     oldest = rows[0]
+    end_id = oldest["end_id"]
+    if message_id is not None and end_id is None:
+        raise UnknownMessage(f"There is no message {message_id!r} in this thread.")
     if oldest["id"] is None:  # no message at all, or none after the known one
-        return Path(extends=known if oldest["end_id"] == known else None, seq=oldest["thread_seq"])
+        if end_id != known and end_id is not None:
+            raise StoreError(f"The stored tree is broken: the path ends at message {end_id!r}, which is not stored.")
+        extends = known if end_id == known else None
+        return Path(extends=extends, seq=oldest["thread_seq"], shape=oldest["shape"])
     summary = None
     if oldest["summary_id"] is not None:
         summary = Summary(
@@ -172,32 +227,43 @@ def to_path(rows: Sequence[Columns], known: str | None) -> Path:
         summary=summary,
         extends=extends,
         seq=oldest["thread_seq"],
+        shape=oldest["shape"],
     )
 
 
 def to_tail(row: Columns) -> Tail:
     """The row of the statement `tail`."""
-    message = to_message(loads(row["message"])) if row["message"] else None
+    shown = decoded(row["message"])
+    message = to_message(shown) if shown else None
     calls = tuple(to_call(call) for call in decoded(row["calls"]) or ())
+    last = None
+    if row["head_role"] == "assistant":
+        last = Status(state=row["head_state"], reason=row["head_reason"], detail=decoded(row["head_detail"]))
     return Tail(
         thread=to_thread(row),
         message=message,
         parts=row["parts"],
-        step=calls[-1].step if calls else _next_step(row, message),
+        step=calls[-1].step if calls else _next_step(row, message, shown["done_step"] if shown else None),
         attempt=row["attempt"],
         calls=calls,
         subscriptions=tuple(to_subscription(subscription) for subscription in decoded(row["subscriptions"]) or ()),
         processed=tuple((input_id, digest or "") for input_id, digest in decoded(row["processed"]) or ()),
         children=row["children"],
         unstarted=tuple(row["unstarted"]),
+        last=last,
+        followers=row["followers"],
+        hidden=row["hidden"],
+        paused=last is not None and last.state == "requires_action",
+        remembered=tuple(to_decision(decision) for decision in decoded(row["decisions"]) or ()),
     )
 
 
-def _next_step(row: Columns, message: Message | None) -> int:
-    # A step that was discarded or sealed leaves no part, one that was flushed without a turn buffer no mark.
+def _next_step(row: Columns, message: Message | None, done_step: int | None) -> int:
+    # A step that was discarded or sealed leaves no part, one that was flushed without a turn buffer no mark; if the turn
+    # goes on after later ones its mark is its own.
     if message is None or message.role != "assistant":
         return 0
-    marked = row["done_step"] + 1 if row["done_turn"] == message.turn else 0
+    marked = row["done_step"] + 1 if row["done_turn"] == message.turn else (-1 if done_step is None else done_step) + 1
     return max(marked, to_part(row["last_part"]).step + 1 if row["last_part"] else 0)
 
 
@@ -238,6 +304,8 @@ def to_change(row: Columns) -> Change:
             return Change(seq=seq, choice=to_choice(loads(body)))
         case "view":
             return Change(seq=seq, view=to_view(loads(body)))
+        case "tree":
+            return Change(seq=seq, tree=True)
         case "attempt":
             return Change(seq=seq, turn=row["turn"], step=row["step"], attempt=row["attempt"], new_attempt=True)
         case _:

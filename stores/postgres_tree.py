@@ -1,0 +1,206 @@
+"""Batches that change the message tree in PostgreSQL: what they come to is worked out here, and written as any other.
+
+The thread's row is locked before its tree is read, and to the end. So the tree that the operations are applied to is
+the one that they change, and a batch that is refused has written nothing.
+"""
+
+from typing import Any
+
+from perdure.approval import Decision
+from perdure.batch import (
+    AnnotateMessage,
+    AppendMessage,
+    CommitResults,
+    Decide,
+    ImportMessages,
+    Operation,
+    Refused,
+    SetStatus,
+    SyncBatch,
+    TreeReport,
+    changes_tree,
+)
+from perdure.codec import dumps
+from perdure.errors import StoreError, UnknownMessage, UsageError
+from perdure.messages import StatusState
+from perdure.ports import OpenCall
+from stores import batch_sql, tree_sql
+from stores.batch_sql import CoalescedSteps
+from stores.database import Row, Transaction
+from stores.left_turn import LEFT, awaits_decision, last_result
+from stores.rows import decoded, encoded, to_call, to_status
+from stores.tree_change import Applied, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
+
+
+def needs_lock(operation: Operation) -> bool:
+    """Whether an operation must see what is stored before it can be written."""
+    return changes_tree(operation) or isinstance(operation, AnnotateMessage)
+
+
+class TreeBatch:
+    """A batch under the lock of its thread.
+
+    `written` are its operations as they are to be written. `changed`, `gone` and `replaced` are messages below which no
+    summary holds, that are removed, and that get another content.
+    """
+
+    def __init__(self, transaction: Transaction, thread: Row, coalesced: CoalescedSteps) -> None:
+        self._transaction = transaction
+        self._thread = thread
+        self._coalesced = coalesced
+        self._tree: Tree | None = None
+        self._states: dict[str, StatusState] = {}
+        self._metadata: dict[str, dict[str, Any] | None] = {}
+        self._open_calls: dict[str, OpenCall] = {}
+        self._turn: int = thread["turn"]
+        self.written: list[dict[str, Any]] = []
+        self.changed: list[str] = []
+        self.gone: list[str] = []
+
+    async def apply(self, batch: SyncBatch) -> Refused | None:
+        """Work out all operations, in order; None, or what the tree does not allow."""
+        if any(map(changes_tree, batch.operations)):
+            self._tree = await self._load()
+        for operation in batch.operations:
+            try:
+                await self._apply(operation)
+            except UsageError as error:
+                known = input_of(operation)
+                if known is None:
+                    raise StoreError(f"bug: nobody asked for what the tree does not allow. {error}") from error
+                return Refused(input_id=known[0], detail=str(error))
+        return None
+
+    async def write(self, batch: SyncBatch) -> None:
+        """Write it, with what follows for summaries and blobs of what was there before."""
+        if self.changed:
+            await self._transaction.rows("void_summaries", self.changed)
+        named = await self._transaction.rows("named_blobs", self._thread["thread"], self.gone) if self.gone else []
+        await self._transaction.rows(
+            "append_messages",
+            batch.thread_id,
+            batch.number,
+            batch.sync_id,
+            dumps(batch_sql.inputs(batch)),
+            dumps(self.written),
+        )
+        if named:
+            await self._transaction.rows("purge_blobs", self._thread["thread"], [row["blob"] for row in named])
+
+    async def report(self) -> TreeReport:
+        """How the tree stands, now that the batch is written or if it was before."""
+        tree = self._tree or await self._load()
+        state = await self._transaction.row("tree_state", self._thread["thread"])
+        assert state is not None, "bug: the thread is locked"
+        status = to_status(state) if state["state"] is not None else None
+        return report(tree, status, state["running_id"], state["turn"])
+
+    async def _load(self) -> Tree:
+        rows = await self._transaction.rows("tree", self._thread["thread"])
+        self._states = {row["id"]: row["state"] for row in rows}
+        remembered: dict[str | None, str] = {row["id"]: row["remembered"] for row in rows if row["remembered"]}
+        if self._thread["remembered"] is not None:
+            remembered[None] = self._thread["remembered"]
+        nodes = (TreeRow(row["id"], row["parent_id"], row["place"], row["role"]) for row in rows)
+        tree = tree_of(nodes, remembered, self._thread["head_id"])
+        calls = map(to_call, await self._transaction.rows("open_calls", self._thread["thread_id"]))
+        self._open_calls = {call.call_id: call for call in calls}
+        return tree
+
+    async def _apply(self, operation: Operation) -> None:
+        in_tree = of_tree(operation)
+        if isinstance(operation, AnnotateMessage):
+            await self._annotate(operation)
+        elif self._tree is not None and in_tree is not None:
+            applied = apply(self._tree, in_tree, self._thread["thread_id"], self._turn)
+            self.changed += applied.changed
+            self.gone += applied.delta.removed
+            match in_tree:
+                case AppendMessage():
+                    await self._append(in_tree, applied)
+                case ImportMessages():
+                    self._import(in_tree, applied)
+                case _:
+                    self.written.append(tree_sql.change_tree(applied, input_id=in_tree.input_id))
+        else:
+            self._note(operation)
+            self.written.append(batch_sql.to_json(operation, self._coalesced))
+
+    def _note(self, operation: Operation) -> None:
+        """What later operations of the batch ask for, and would not find in what was loaded."""
+        if isinstance(operation, SetStatus) and self._states.get(operation.message_id) in tree_sql.OPEN_STATES:
+            self._states[operation.message_id] = operation.status.state
+
+    async def _append(self, operation: AppendMessage, applied: Applied) -> None:
+        message, parent_id = operation.message, applied.parent_id
+        if parent_id is not None and changes_tree(operation) and self._states[parent_id] == "requires_action":
+            await self._leave(parent_id)
+        apart = operation.input_id if operation.input_id != message.input_id else None
+        self.written += [
+            tree_sql.append(operation, applied),
+            tree_sql.change_tree(applied, (message.id,), apart),
+        ]
+        self._states[message.id] = message.status.state
+        self._metadata[message.id] = message.metadata
+        self._turn = max(self._turn, message.turn)
+
+    async def _leave(self, message_id: str) -> None:
+        """A turn that waits for people is followed by something else, and ends."""
+        calls = [call for call in self._open_calls.values() if call.message_id == message_id]
+        row = await self._transaction.row("part_count", message_id)
+        assert row is not None, "bug: a count is a row"
+        results = CommitResults(
+            message_id=message_id,
+            start=row["parts"],
+            call_ids=tuple(call.call_id for call in calls),
+            results=tuple(map(last_result, calls)),
+        )
+        cancelled = Decision(resolution="cancelled")
+        undecided = [call.call_id for call in calls if awaits_decision(call)]
+        operations: list[Operation] = [Decide(call_id=call_id, decision=cancelled) for call_id in undecided]
+        operations += [results, SetStatus(message_id=message_id, status=LEFT)]
+        for operation in operations:
+            self._note(operation)
+            self.written.append(batch_sql.to_json(operation, self._coalesced))
+
+    def _import(self, operation: ImportMessages, applied: Applied) -> None:
+        rows = [row for row in applied.imported if not row.known or self._states[row.message.id] != "running"]
+        replaced = {row.message.id for row in rows if row.known}
+        gone = {*replaced, *applied.delta.removed}
+        self._open_calls = {name: call for name, call in self._open_calls.items() if call.message_id not in gone}
+        for row in rows:
+            for call_id in tree_sql.opened(row):
+                if call_id in self._open_calls:
+                    raise UsageError(f"The call {call_id!r} is open already, in another message.")
+                self._open_calls[call_id] = OpenCall(
+                    call_id=call_id, message_id=row.message.id, turn=row.message.turn, step=0, index=0, tool=""
+                )
+            self._states[row.message.id] = row.message.status.state
+            self._metadata[row.message.id] = row.message.metadata
+            self._turn = max(self._turn, row.message.turn)
+        self.gone += replaced
+        new = {row.message.id for row in applied.imported if not row.known}
+        self.written += [
+            tree_sql.import_messages(operation, applied, rows),
+            tree_sql.change_tree(applied, new, operation.input_id),
+        ]
+
+    async def _annotate(self, operation: AnnotateMessage) -> None:
+        message_id = operation.message_id
+        if message_id not in self._metadata:
+            row = await self._transaction.row("message_metadata", self._thread["thread"], message_id)
+            if row is not None and (self._tree is None or message_id in self._tree):
+                self._metadata[message_id] = decoded(row["metadata"])
+        if message_id not in self._metadata or (self._tree is not None and message_id not in self._tree):
+            raise UnknownMessage(f"There is no message {message_id!r} in this thread.")
+        merged = {**(self._metadata[message_id] or {}), **operation.metadata}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        self._metadata[message_id] = kept
+        self.written.append(
+            {
+                "kind": operation.kind,
+                "message_id": message_id,
+                "metadata": encoded(kept or None),
+                "inputs": [operation.input_id],
+            }
+        )
