@@ -9,12 +9,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
-from perdure.errors import StoreUnavailable
+from perdure.errors import StoreUnavailable, UsageError, ViewOutdated
 from perdure.large_text import LargeTexts
 from perdure.messages import Message
-from perdure.ports import Choice, Store, ThreadRecord
+from perdure.ports import Change, Choice, Snapshot, Store, StoredTree, ThreadRecord
+from perdure.stored_tree import Branch, beginning, leaf, shape
 from perdure.transcript import transcript
-from perdure.watch import View, WatchEvent, is_settled
+from perdure.waiting import PendingApproval
+from perdure.watch import View, WatchEvent
 
 _RECONNECT_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _PAGE: Final = 1000
@@ -45,50 +47,156 @@ class ThreadReader:
         await self.store.get_thread(thread_id)
         return await self.store.get_children(thread_id)
 
+    async def tree(self, thread_id: str, *, parts: bool = True) -> StoredTree:
+        """All branches of the conversation, with large texts in full; without `parts` only the messages themselves.
+
+        Raises ThreadNotFound. What a child thread inherits is not among them.
+        """
+        tree = await self.store.load_tree(thread_id, parts=parts)
+        messages = [one.with_(message=await self._texts.message(thread_id, one.message)) for one in tree.messages]
+        return tree.with_(messages=tuple(messages))
+
+    async def branches(self, thread_id: str, message_id: str) -> tuple[Branch, ...]:
+        """The message and those that stand beside it, in order. Raises ThreadNotFound, UnknownMessage."""
+        tree = shape(await self.store.load_tree(thread_id, parts=False))
+        parent_id = tree.get(message_id).parent_id
+        siblings = tree.branches(message_id)
+        return tuple(
+            [
+                Branch(
+                    message_id=sibling,
+                    role=tree.get(sibling).content.role,
+                    status=tree.get(sibling).content.status,
+                    text=await self._beginning(thread_id, parent_id, sibling),
+                    selected=sibling == tree.remembered(parent_id),
+                )
+                for sibling in siblings
+            ]
+        )
+
+    async def _beginning(self, thread_id: str, parent_id: str | None, message_id: str) -> str:
+        """The first words of a message, read with it alone: a tree may be large."""
+        path = await self.store.load_history_with_ancestors(thread_id, parent_id, message_id)
+        return beginning(await self._texts.message(thread_id, path.messages[-1])) if path.messages else ""
+
+    async def approvals(self, thread_id: str) -> tuple[PendingApproval, ...]:
+        """What waits for somebody to approve it on the shown branch, in the order of the calls. Raises ThreadNotFound.
+
+        `client.approve` and `client.deny` decide; each call by itself, by whomever.
+        """
+        view = View()
+        view.apply(await self.store.snapshot(thread_id))
+        return view.approvals
+
     async def watch(self, thread_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
         """What happens in a thread from now on, without end: a snapshot first, then one change after the other.
 
-        Any number of readers may watch; nothing of it goes through Temporal. With `after`, the sequence number of
-        the last event that was seen, there is no snapshot and the changes go on from there. A database that is away
-        is waited for, and no change is left out or told twice. `perdure.watch.View` folds the events.
+        Where the conversation becomes another one (a branch is switched, a message deleted) there is a new snapshot,
+        in the place of all changes up to it. Any number of readers may watch; nothing of it goes through Temporal.
+        With `after`, the sequence number of the last event that was seen, the first snapshot is left out and the
+        changes go on from there. A database that is away is waited for, and no change is left out or told twice.
+        `perdure.watch.View` folds the events.
 
         Raises:
             ThreadNotFound: if there is no such thread.
             StoreUnavailable: if the database cannot be reached at the start.
         """
         if after is None:
-            snapshot = await self._texts.snapshot(await self.store.snapshot(thread_id))
-            yield snapshot.with_(choices=tuple(map(asked, snapshot.choices)))
+            snapshot = await self._snapshot(thread_id)
+            yield snapshot
             after = snapshot.seq
         failures = 0
         while True:
             try:
                 async with aclosing(self.store.listen(thread_id)) as hints:
                     async for _ in hints:
-                        more = True
-                        while more:
-                            changes = await self.store.read_changes(thread_id, after, _PAGE)
-                            more = len(changes) == _PAGE
-                            failures = 0
-                            for change in changes:
-                                told = await self._texts.change(thread_id, change)
-                                yield told.with_(choice=asked(told.choice)) if told.choice else told
-                                after = change.seq
+                        async with aclosing(self._since(thread_id, after)) as events:
+                            async for event in events:
+                                yield event
+                                after = event.seq
+                        failures = 0
             except StoreUnavailable:
                 # Rows are the truth, and `after` says which of them were told: going on is only a matter of time.
                 await asyncio.sleep(_RECONNECT_S[min(failures, len(_RECONNECT_S) - 1)])
                 failures += 1
 
-    async def _settled(self, thread_id: str, find: Callable[[View], Message | None]) -> Message:
-        """Watch until the message that `find` picks is there and settled."""
-        async with aclosing(self.watch(thread_id)) as events:
+    async def _since(self, thread_id: str, after: int) -> AsyncGenerator[WatchEvent, None]:
+        """What has happened until now."""
+        more = True
+        while more:
+            changes = await self.store.read_changes(thread_id, after, _PAGE)
+            more = len(changes) == _PAGE
+            if any(change.tree for change in changes):
+                # Also in the place of those before it in the page: they may belong to a path that nobody has shown.
+                snapshot = await self._snapshot(thread_id)
+                yield snapshot
+                after = snapshot.seq
+            else:
+                for change in changes:
+                    yield await self._told(thread_id, change)
+                    after = change.seq
+
+    async def _snapshot(self, thread_id: str) -> Snapshot:
+        snapshot = await self._texts.snapshot(await self.store.snapshot(thread_id))
+        return snapshot.with_(choices=tuple(map(asked, snapshot.choices)))
+
+    async def _told(self, thread_id: str, change: Change) -> Change:
+        told = await self._texts.change(thread_id, change)
+        return told.with_(choice=asked(told.choice)) if told.choice else told
+
+    async def _views(self, thread_id: str) -> AsyncGenerator[tuple[View, WatchEvent], None]:
+        """The thread as a reader sees it, after each event."""
+        while True:
             view = View()
-            async for event in events:
-                view.apply(event)
-                message = find(view)
-                if message and is_settled(message):
-                    return message
+            try:
+                async with aclosing(self.watch(thread_id)) as events:
+                    async for event in events:
+                        view.apply(event)
+                        yield view, event
+            except ViewOutdated:
+                continue
+
+    async def _turn(
+        self,
+        thread_id: str,
+        message_id: str | None,
+        find: Callable[[View], Message | None],
+        is_done: Callable[[Message], bool],
+    ) -> Message:
+        """Watch until the turn that `find` picks is done: on the shown branch, or on that of `message_id` (if given).
+
+        Raises UsageError if that message, or its turn, is deleted.
+        """
+        is_there = is_answered = False
+        async with aclosing(self._views(thread_id)) as views:
+            async for shown, event in views:
+                if message_id is None or shown.message(message_id):
+                    view: View | None = shown
+                elif isinstance(event, Snapshot) or event.message:
+                    # Nothing else is told of other branches that could matter here.
+                    view = await self._branch(thread_id, message_id)
+                else:
+                    continue
+                turn = find(view) if view else None
+                if turn and is_done(turn):
+                    return turn
+                if message_id is not None and ((is_there and view is None) or (is_answered and turn is None)):
+                    raise UsageError(
+                        f"The message {message_id!r} or its answer was deleted; it is waited for no longer."
+                    )
+                is_there, is_answered = view is not None, turn is not None
         raise AssertionError("bug: a watch ended by itself")
+
+    async def _branch(self, thread_id: str, message_id: str) -> View | None:
+        """A message that is not shown, with what is below it; None if there is none."""
+        tree = shape(await self.store.load_tree(thread_id, parts=False))
+        if message_id not in tree:
+            return None
+        above = tree.get(message_id).parent_id
+        path = await self.store.load_history_with_ancestors(thread_id, above, leaf(tree, message_id))
+        view = View()
+        view.messages = [await self._texts.message(thread_id, message) for message in path.messages]
+        return view
 
     async def _until(self, thread_id: str, is_done: Callable[[], Awaitable[bool]]) -> None:
         """Ask after each change of the thread, until the answer is yes."""

@@ -379,7 +379,8 @@ async def test_words_that_nobody_answers_leave_the_thread_at_rest() -> None:
     assert view.last_turn.id == "a1"
     await talk.say("and now?")
     view.apply((await talk.store.read_changes(THREAD, view.seq))[0])
-    assert (view.running, view.last_turn) == (True, None), "its turn is about to come"
+    awaiting: list[tuple[bool, Message | None]] = [(view.running, view.last_turn)]
+    assert awaiting == [(True, None)], "its turn is about to come"
 
 
 async def test_after_its_answer_is_deleted_a_question_is_not_waiting() -> None:

@@ -1,0 +1,204 @@
+"""Threads as they are read, when their conversations branch."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from perdure.approval import ApprovalRequest, Decision
+from perdure.batch import SetDue
+from perdure.errors import StoreUnavailable, ThreadNotFound, UnknownMessage
+from perdure.messages import Message, TextPart, ToolCallPart
+from perdure.ports import Change, Snapshot
+from perdure.reader import ThreadReader
+from perdure.turn_buffer import Chunk
+from perdure.watch import View, WatchEvent
+from stores.memory import MemoryStore
+from tests.talk import THREAD, Talk
+
+LARGE = "word " * 20_000
+
+
+async def two_answers() -> Talk:
+    """A question that was asked twice: u1 a1, and beside it u2 a2, which is shown."""
+    talk = await Talk.begin(MemoryStore())
+    await talk.say("one")
+    await talk.commit((TextPart(text="first"),))
+    await talk.say("two", beside="u1")
+    await talk.commit((TextPart(text="second"),))
+    return talk
+
+
+async def caught_up(events: AsyncGenerator[WatchEvent, None], talk: Talk) -> list[WatchEvent]:
+    """What a watcher is told until it knows all."""
+    newest = (await talk.store.get_thread(THREAD)).seq
+    seen: list[WatchEvent] = []
+    while not seen or seen[-1].seq < newest:
+        seen.append(await asyncio.wait_for(anext(events), 10))
+    return seen
+
+
+def path(events: list[WatchEvent]) -> list[str]:
+    """What the events come to."""
+    view = View()
+    for event in events:
+        view.apply(event)
+    return [message.id for message in view.messages]
+
+
+async def test_another_branch_is_told_as_a_snapshot() -> None:
+    """It stands for all changes up to it; what happens then follows one by one."""
+    talk = await two_answers()
+    async with aclosing(ThreadReader(talk.store).watch(THREAD)) as events:
+        seen = await caught_up(events, talk)
+        await talk.note("before it")
+        await talk.switch("u1")
+        await talk.say("three")
+        switched = await caught_up(events, talk)
+        assert [type(event) for event in switched] == [Snapshot]
+        await talk.commit((TextPart(text="third"),))
+        followed = await caught_up(events, talk)
+    assert all(isinstance(event, Change) for event in followed)
+    assert path(seen) == ["u2", "a2"]
+    assert path(seen + switched + followed) == ["u1", "a1", "u3", "a3"]
+
+
+async def test_a_reader_who_comes_back_to_another_branch_gets_a_snapshot() -> None:
+    """With `after`, what was missed is told as it happened only while the path is the same."""
+    talk = await two_answers()
+    known = (await talk.store.get_thread(THREAD)).seq
+    reader = ThreadReader(talk.store)
+    await talk.note("one more")
+    async with aclosing(reader.watch(THREAD, known)) as events:
+        assert all(isinstance(event, Change) for event in await caught_up(events, talk))
+    await talk.switch("u1")
+    await talk.note("on the other")
+    async with aclosing(reader.watch(THREAD, known)) as events:
+        assert [type(event) for event in await caught_up(events, talk)] == [Snapshot]
+    async with aclosing(reader.watch(THREAD, (await talk.store.get_thread(THREAD)).seq)) as events:
+        await talk.note("and more")
+        assert all(isinstance(event, Change) for event in await caught_up(events, talk)), "it is told once"
+
+
+class AwaySnapshots(MemoryStore):
+    """A store whose second snapshot cannot be read, nor the one after."""
+
+    reads = 0
+
+    async def snapshot(self, thread_id: str) -> Snapshot:
+        """Fails twice after the first."""
+        self.reads += 1
+        if self.reads in (2, 3):
+            raise StoreUnavailable("away")
+        return await super().snapshot(thread_id)
+
+
+async def test_a_database_that_goes_away_over_a_new_snapshot_is_waited_for() -> None:
+    """The change of the path is not lost."""
+    talk = await Talk.begin(AwaySnapshots())
+    await talk.say("one")
+    await talk.commit((TextPart(text="first"),))
+    async with aclosing(ThreadReader(talk.store).watch(THREAD)) as events:
+        seen = await caught_up(events, talk)
+        await talk.delete("a1")
+        assert path(seen + await caught_up(events, talk)) == ["u1"]
+
+
+async def test_branches_are_told_with_what_they_begin_with() -> None:
+    """In order, with the one that is shown; a large text by its beginning, and none of a turn that has said nothing."""
+    talk = await two_answers()
+    await talk.say(LARGE, beside="u1")
+    reader = ThreadReader(talk.store)
+    branches = await reader.branches(THREAD, "u2")
+    assert [(one.message_id, one.role, one.selected) for one in branches] == [
+        ("u1", "user", False),
+        ("u2", "user", False),
+        ("u3", "user", True),
+    ]
+    assert [one.text for one in branches] == ["one", "two", ("word " * 40)[:199] + "…"]
+    assert [(one.text, one.status.state) for one in await reader.branches(THREAD, "a3")] == [("", "running")]
+    await talk.switch("u1")
+    assert [one.selected for one in await reader.branches(THREAD, "u3")] == [True, False, False]
+    assert [one.selected for one in await reader.branches(THREAD, "a2")] == [True], "it would be shown with its parent"
+    with pytest.raises(UnknownMessage):
+        await reader.branches(THREAD, "nope")
+    with pytest.raises(ThreadNotFound):
+        await reader.branches("nope", "u1")
+
+
+async def test_the_tree_holds_every_branch_with_its_words_in_full() -> None:
+    """Or the messages alone, for whoever draws branch pickers."""
+    store = MemoryStore()
+    talk = await Talk.begin(store)
+    await talk.say("one")
+    await talk.commit((TextPart(blob=await store.put_blob(THREAD, LARGE.encode())),))
+    await talk.say("two", beside="u1")
+    reader = ThreadReader(store)
+    tree = await reader.tree(THREAD)
+    parts = {one.message.id: one.message.parts for one in tree.messages}
+    assert tree.head_id == "a2"
+    assert parts.keys() == {"u1", "a1", "u2", "a2"}
+    assert [part.text for part in parts["a1"] if isinstance(part, TextPart)] == [LARGE]
+    assert [one.message.parts for one in (await reader.tree(THREAD, parts=False)).messages] == [()] * 4
+
+
+async def test_history_is_the_shown_path() -> None:
+    """The other branch comes back when it is shown."""
+    talk = await two_answers()
+    reader = ThreadReader(talk.store)
+    assert [message.id for message in await reader.history(THREAD)] == ["u2", "a2"]
+    await talk.switch("u1")
+    assert [message.id for message in await reader.history(THREAD)] == ["u1", "a1"]
+
+
+async def test_approvals_are_those_of_the_shown_branch_that_wait() -> None:
+    """With the whole arguments, the question and when it ends; not those that were decided, nor those elsewhere."""
+    talk = await Talk.begin(MemoryStore())
+    await talk.say("hi")
+    asked = ApprovalRequest(prompt="Send it?")
+    arguments = '{"text": "' + "x" * 5_000 + '"}'
+    calls = [
+        ToolCallPart(call_id=name, tool="send", arguments=arguments, approval=asked) for name in ("c1", "c2", "c3")
+    ]
+    await talk.commit((*calls, ToolCallPart(call_id="c4", tool="read")))
+    await talk.decide("c2", Decision(approved=True))
+    await talk.sync(SetDue(call_id="c3", due=99.0))
+    await talk.pause()
+    reader = ThreadReader(talk.store)
+    waiting = await reader.approvals(THREAD)
+    assert [(one.call_id, one.message_id, one.tool, one.due) for one in waiting] == [
+        ("c1", "a1", "send", None),
+        ("c3", "a1", "send", 99.0),
+    ]
+    assert {(one.arguments, one.request) for one in waiting} == {(arguments, asked)}
+    talk.running, talk.calls = False, []
+    await talk.say("elsewhere", beside="u1")
+    assert await reader.approvals(THREAD) == ()
+    await talk.switch("u1")
+    assert await reader.approvals(THREAD) == waiting
+    with pytest.raises(ThreadNotFound):
+        await reader.approvals("nope")
+
+
+async def test_a_turn_on_a_hidden_branch_is_not_shown() -> None:
+    """It streams on, and when its branch is shown again so are its words."""
+    talk = await two_answers()
+    await talk.say("three")
+    await talk.stream([Chunk(index=0, delta="hel")])
+    await talk.switch("u1")
+    view = View()
+    async with aclosing(ThreadReader(talk.store).watch(THREAD)) as events:
+        for event in await caught_up(events, talk):
+            view.apply(event)
+        await talk.stream([Chunk(index=0, delta="lo")])
+        for event in await caught_up(events, talk):
+            view.apply(event)
+        hidden: list[tuple[object, bool]] = [(view.live, view.running)]
+        await talk.switch("u2")
+        for event in await caught_up(events, talk):
+            view.apply(event)
+    assert hidden == [(None, False)]
+    head = view.head
+    assert isinstance(head, Message)
+    assert (view.parts(head), view.running) == ((TextPart(text="hello"),), True)
