@@ -97,7 +97,7 @@ class MemoryStore(MemoryPaths):
         draft.sync_id = batch.sync_id
         self._threads[batch.thread_id] = draft
         for message_id in applied.heirs:
-            del self._owners[message_id]
+            self._owners.pop(message_id, None)  # it may have come with this batch
         self._owners.update(dict.fromkeys(draft.messages, batch.thread_id))
         if applied.heirs:
             self._hang_up(applied)
