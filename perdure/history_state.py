@@ -159,7 +159,7 @@ def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool) -> History
         version=thread.version,
         turn=thread.turn,
         head_id=thread.head_id,
-        last=tail.message.status if tail.message and is_head else tail.last,
+        last=_last(tail),
         open=_open_turn(tail) if unsettled else None,
         # A child begins: it was made with the words that it answers. All other words come with their turn, and where
         # they have none, nobody is to answer them.
@@ -174,6 +174,13 @@ def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool) -> History
         remembered=tail.remembered,
         pauses=pauses,
     )
+
+
+def _last(tail: Tail) -> Status | None:
+    head = tail.message
+    if head is None or head.id != tail.thread.head_id:
+        return tail.last
+    return head.status if head.role == "assistant" else None
 
 
 def _has_closed(call: OpenCall) -> bool:

@@ -7,6 +7,7 @@ from perdure.approval import Decision
 from perdure.batch import AppendMessage, Decide, ShowInterim, StageResult, StoreLateResult
 from perdure.branching import Branching
 from perdure.builtins import SPAWN_THREAD
+from perdure.errors import UsageError
 from perdure.history_state import LiveCall, Spawn, phase_of
 from perdure.inputs import (
     AnyInput,
@@ -127,6 +128,8 @@ class Intake(Branching):
     def _tool_result(self, result: ToolResult) -> Disposition:
         """Deduplicate against the tail, so that results need no durable id: only trailing calls can be answered."""
         call = self._live_call(result.call_id)
+        if call and result.message_id not in (None, self._open_turn().message_id):
+            raise UsageError(f"The call {result.call_id!r} is not one of the message {result.message_id!r}.")
         if call is None and result.message_id is not None:
             self._append(StoreLateResult(message_id=result.message_id, result=result_part(result, 0)))
             return "settled"
