@@ -14,7 +14,7 @@ from temporalio import activity
 from activities.approval_policy import check_approved
 from activities.catalog import ToolCatalog
 from activities.store_call import store_call
-from activities.thread_mail import ThreadMail
+from activities.thread_mail import ORIGIN, ThreadMail
 from perdure import ids
 from perdure.agent import Agents
 from perdure.batch import AppendMessage, SyncBatch
@@ -35,9 +35,6 @@ from perdure.large_text import MISSING
 from perdure.messages import EventPart, Message, Part, ToolCallPart, ToolResultPart
 from perdure.ports import Store, ThreadRecord
 from perdure.thread_texts import event_task, spawned, task, wrong_stack
-
-ORIGIN = "origin"
-"""Metadata of a child thread: the call of its parent that its reports go back to."""
 
 _AT_ONCE = 20
 """Signals that are under way at the same time when many children are stopped."""

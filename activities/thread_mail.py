@@ -17,6 +17,9 @@ from perdure.ports import Store, ThreadRecord
 from perdure.stored_status import open_turn
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
 
+ORIGIN: Final = "origin"
+"""Metadata of a child thread: the call of its parent that its reports go back to. Without it nobody waits for them."""
+
 MAIL_BYTES: Final = 512
 """Words up to this size travel in their signal. While the reader has a call open all mail waits in its inbox, which
 holds 500 kB at most (`WAITING_EVENT_BYTES`): that is room for the reports of 500 children and more."""
@@ -47,6 +50,10 @@ class ThreadMail:
         except Unreachable as error:
             raise _again(error) from error
 
+    async def origin(self, child_id: str) -> str:
+        """The call of its parent that a child's reports go back to; empty if nobody waits for them."""
+        return str((await store_call(self._store.get_metadata(child_id))).get(ORIGIN, ""))
+
     async def stop(self, thread: ThreadRecord, reason: str | None) -> None:
         """Interrupt a thread. One that was made and never ran is closed, so that it never does. Safe to repeat."""
         interrupt = Interrupt(reason=reason)
@@ -71,8 +78,9 @@ class ThreadMail:
         """Close a thread that never ran, also if its workflow is just about to start.
 
         One that loads the thread from now on finds it closed. One that has loaded it before was there before the
-        signal, which it cannot miss.
+        signal, which it cannot miss; it takes it for a person's, but has nobody to tell any more.
         """
+        await store_call(self._store.set_metadata(thread_id, {ORIGIN: None}))
         await store_call(self._store.close_thread(thread_id))
         try:
             await self._calls.signal(thread_id, "control", Control(action="close"))

@@ -3,7 +3,6 @@
 Each may run again: what it sends has the id of its call.
 """
 
-from activities.spawn import ORIGIN
 from activities.store_call import store_call
 from activities.thread_mail import ThreadMail
 from activities.tool_output import ToolOutput, error_output
@@ -71,14 +70,14 @@ class ThreadTools:
             return error_output(f"This thread has no child {clip(child_id, _ID_CHARS)!r}.")
         if child.closed_at is not None:
             return error_output(f"The child {child_id} is closed and reads nothing any more.")
-        origin = await self._origin(child)
+        origin = await self._mail.origin(child.thread_id)
         await self._mail.tell(child_id, f"message:{call.call_id}", origin, parent_message(message), "parent")
         return ToolOutput("The message was sent.")
 
     async def _tell_parent(
         self, call: OpenCall, thread: ThreadRecord, parent_id: str, report: str | None, *, closed: bool
     ) -> None:
-        origin = await self._origin(thread)
+        origin = await self._mail.origin(thread.thread_id)
         is_event = thread.kind == "event"
         active = is_event and any(
             known.call_id == origin for known in await store_call(self._store.get_active_subscriptions(parent_id))
@@ -91,7 +90,3 @@ class ThreadTools:
             subscription_call_id=origin if active else None,
         )
         await self._mail.tell(parent_id, f"report:{call.call_id}", origin, text, "child")
-
-    async def _origin(self, child: ThreadRecord) -> str:
-        metadata = await store_call(self._store.get_metadata(child.thread_id))
-        return str(metadata.get(ORIGIN, ""))

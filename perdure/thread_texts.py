@@ -93,6 +93,11 @@ def child_report(
     return f"{child} {did}:\n\n{report}" if words else f"{child} {did}."
 
 
+def child_dismissed(child_id: str) -> str:
+    """What the parent reads when a person has closed a child."""
+    return f"The child thread {child_id} was closed by a person. It has ended, and reports nothing more."
+
+
 def parent_message(text: str) -> str:
     """What a child reads when its parent sends a message; the words stay as they are."""
     return f"A message from your parent thread:\n\n{text}"

@@ -8,8 +8,8 @@ from temporalio.exceptions import ApplicationError
 from typing_extensions import override
 
 from activities.catalog import ToolCatalog
-from activities.spawn import ORIGIN, SpawnActivities
-from activities.thread_mail import ThreadMail
+from activities.spawn import SpawnActivities
+from activities.thread_mail import ORIGIN, ThreadMail
 from perdure import ids
 from perdure.agent import Agent, Agents
 from perdure.approval import ApprovalRequest, Decision

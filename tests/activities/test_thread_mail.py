@@ -3,7 +3,7 @@
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.thread_mail import MAIL_BYTES, ThreadMail
+from activities.thread_mail import MAIL_BYTES, ORIGIN, ThreadMail
 from perdure import ids
 from perdure.codec import digest
 from perdure.inbox import Inbox
@@ -107,6 +107,18 @@ async def test_b11_a_child_that_starts_in_this_moment_is_closed_as_well() -> Non
     calls.before = start
     await ThreadMail(store, calls).stop(await store.get_thread("child"), None)
     assert calls.sent == [("child", "control", Control(action="close"))]
+
+
+async def test_b11_nobody_waits_for_a_child_that_was_given_up_before_it_ran() -> None:
+    """Its end is no news to its parent, which is just being stopped. The control is a child that runs."""
+    store, calls = await threads("root", "child"), FakeCalls()
+    mail = ThreadMail(store, calls)
+    await store.set_metadata("child", {ORIGIN: "call_1"})
+    await mail.stop(await store.get_thread("child"), None)
+    assert await mail.origin("child") == "call_1"
+    calls.asleep.add("child")
+    await mail.stop(await store.get_thread("child"), None)
+    assert await mail.origin("child") == ""
 
 
 async def test_a_thread_that_sleeps_in_a_turn_is_woken_to_be_stopped() -> None:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from activities.spawn import ORIGIN
-from activities.thread_mail import ThreadMail
+from activities.thread_mail import ORIGIN, ThreadMail
 from activities.thread_tools import ThreadTools
 from activities.tool_output import ToolOutput
 from perdure.batch import SyncBatch, TrackSubscription

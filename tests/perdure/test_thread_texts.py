@@ -1,6 +1,15 @@
 """What a model is told about threads: the promises that each text makes."""
 
-from perdure.thread_texts import child_report, event_task, identity, parent_message, spawned, task, wrong_stack
+from perdure.thread_texts import (
+    child_dismissed,
+    child_report,
+    event_task,
+    identity,
+    parent_message,
+    spawned,
+    task,
+    wrong_stack,
+)
 
 INSTRUCTIONS = '  Count the "apples".\n\n- all of them\n'
 
@@ -89,3 +98,9 @@ def test_a_report_on_an_event_says_whether_more_will_come() -> None:
 def test_a_message_of_the_parent_says_whose_it_is() -> None:
     """The words stay as they are."""
     assert parent_message(INSTRUCTIONS) == f"A message from your parent thread:\n\n{INSTRUCTIONS}"
+
+
+def test_a_parent_learns_that_a_person_has_closed_its_child() -> None:
+    """It names the child, and that nothing more is to be waited for."""
+    told = child_dismissed("c1")
+    assert told == "The child thread c1 was closed by a person. It has ended, and reports nothing more."
