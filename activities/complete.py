@@ -25,7 +25,7 @@ from activities.model_messages import accepted_files, request_parameters, to_mes
 from activities.path_cache import PathCache
 from activities.step_writer import StepWriter
 from activities.stream_chunks import StreamChunks
-from perdure import models
+from perdure import ids, models
 from perdure.agent import Agent, Agents
 from perdure.contract import COMPLETE, CompleteRequest, CompleteResult
 from perdure.errors import BlobNotFound, ModelError, StepSealed
@@ -122,7 +122,7 @@ class CompleteActivities:
         thread_id, turn, step = request.thread_id, request.turn, request.step
         model = await self._model(agent)
         catalog = await self._catalog.of(agent, thread_id)
-        path = await self._paths.load(thread_id)
+        path = await self._path(request)
         messages = await self._messages(thread_id, path, model)
         async with StepWriter(self._store, thread_id, turn, step, attempt) as writer:
             chunks = StreamChunks(thread_id, turn, step)
@@ -140,6 +140,16 @@ class CompleteActivities:
             parts = await with_approvals(parts, agent, catalog)
             await writer.finish(parts, outcome)
         return outline(parts, outcome, catalog)
+
+    async def _path(self, request: CompleteRequest) -> Path:
+        """The path to the turn's own message, wherever the head is."""
+        path = await self._paths.load(request.thread_id, request.message_id)
+        if request.message_id is None and (not path.messages or path.messages[-1].turn != request.turn):
+            # It was the head when this call was asked for. Since then somebody has opened another branch, or written
+            # below it, and the call was tried again: it still answers what it was asked for.
+            message_id = ids.turn_message_id(request.thread_id, request.turn)
+            path = await self._paths.load(request.thread_id, message_id)
+        return path
 
     async def _messages(self, thread_id: str, path: Path, model: Model[Any]) -> list[ModelMessage]:
         seen = view(path)

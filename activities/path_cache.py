@@ -1,10 +1,12 @@
 """The conversation as `complete` reads it, with what was read before kept in memory.
 
-Kept is the path without its last message, since only the last message of a path still grows: whatever is appended to
-a thread goes to its head or after it. So the next read asks only for what follows. Nothing is taken on trust: the
-store itself says whether the kept end is still on the path (`Path.extends`); if it is not (the head moved to another
-branch, or a summary came in after it), the store returns the whole path and that replaces what was kept. The way from
-a message up to the root is fixed, each message having one parent, so if the end is on the path, all before it is too.
+Kept is a path without its last message, since only the last message of a path still grows: whatever is appended goes to
+its end or after it. So the next read asks only for what follows. Nothing is taken on trust. The store says whether the
+kept end is still on the path (`Path.extends`); if it is not (another branch is read, or a summary came in after it), it
+returns the whole path, and that replaces what was kept. And it says whether anything may have changed in the middle of
+the thread or above it (`Path.shape`): a message was deleted or moved, a late result came in. As long as nothing has,
+the way from a message up to the root is fixed, each message having one parent, so if the end is on the path, all before
+it is too, whichever branch that was read from. When something has, everything is read again.
 One thing the store does not say: that a summary was hung on a message before the kept end. Until the thread is read
 whole again, its path is longer than it need be, but not wrong.
 """
@@ -29,6 +31,7 @@ class _Kept:
     messages: tuple[Message, ...]
     summary: Summary | None
     chars: int
+    shape: int
 
 
 class PathCache:
@@ -48,22 +51,26 @@ class PathCache:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._chars = 0
 
-    async def load(self, thread_id: str) -> Path:
-        """The whole path as it is now, texts in blobs included."""
+    async def load(self, thread_id: str, message_id: str | None = None) -> Path:
+        """The whole path to a message as it is now, texts in blobs included; to the head if none is named."""
         kept = self._kept.get(thread_id)
-        path = None if kept is None else await self._extend(thread_id, kept)
+        path = None if kept is None else await self._extend(thread_id, message_id, kept)
         if path is None:
             kept = None
-            path = await self._resolve(thread_id, await self._store.load_history_with_ancestors(thread_id))
+            whole = await self._store.load_history_with_ancestors(thread_id, message_id=message_id)
+            path = await self._resolve(thread_id, whole)
         self._keep(thread_id, path, kept)
         return path
 
-    async def _extend(self, thread_id: str, kept: _Kept) -> Path | None:
+    async def _extend(self, thread_id: str, message_id: str | None, kept: _Kept) -> Path | None:
         """What is kept and what follows it; None if the whole path has to be read."""
-        path = await self._store.load_history_with_ancestors(thread_id, kept.messages[-1].id)
-        if path.extends is None:
+        path = await self._store.load_history_with_ancestors(thread_id, kept.messages[-1].id, message_id)
+        if path.extends is None or path.shape != kept.shape:
             return None
-        if path.messages and path.messages[0].parent_parts is not None:
+        if not path.messages:
+            # The kept end is the end of this path, where messages grow.
+            return None
+        if path.messages[0].parent_parts is not None:
             # A branch that cuts the kept message short shares its id but not its parts.
             return None
         rest = await self._resolve(thread_id, path)
@@ -103,9 +110,9 @@ class PathCache:
         if not messages:
             return
         if before is None or len(messages) < len(before.messages):
-            before = _Kept((), None, 0)
+            before = _Kept((), None, 0, path.shape)
         new = messages[len(before.messages) :]
-        kept = _Kept(messages, path.summary, before.chars + sum(_chars(message) for message in new))
+        kept = _Kept(messages, path.summary, before.chars + sum(_chars(message) for message in new), path.shape)
         self._kept[thread_id] = kept
         self._chars += kept.chars
         while len(self._kept) > self._max_threads or self._chars > self._max_chars:

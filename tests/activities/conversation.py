@@ -88,7 +88,11 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 class Conversation:
-    """One thread. `say` opens a turn, `complete` makes a model call, `commit` makes it history."""
+    """One thread. `say` opens a turn, `complete` makes a model call, `commit` makes it history.
+
+    Attributes:
+        named: whether the requests name the turn's message, as they do when it is not the head.
+    """
 
     def __init__(self, store: MemoryStore, agent: Agent, activities: CompleteActivities) -> None:
         self.store = store
@@ -97,6 +101,7 @@ class Conversation:
         self.thread_id = "t"
         self.turn = 0
         self.step = 0
+        self.named = False
         self._version = 0
         self._parts = 0
 
@@ -115,7 +120,9 @@ class Conversation:
     @property
     def request(self) -> CompleteRequest:
         """The model call that is due."""
-        return CompleteRequest(thread_id=self.thread_id, agent=self.agent.name, turn=self.turn, step=self.step)
+        named = self.message_id if self.named else None
+        agent = self.agent.name
+        return CompleteRequest(thread_id=self.thread_id, agent=agent, turn=self.turn, step=self.step, message_id=named)
 
     async def say(self, *parts: Part | str) -> None:
         """Words of the user, and the turn that answers them."""
