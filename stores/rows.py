@@ -259,8 +259,8 @@ def to_tail(row: Columns) -> Tail:
 
 
 def _next_step(row: Columns, message: Message | None, done_step: int | None) -> int:
-    # A step that was discarded or sealed leaves no part, one that was flushed without a turn buffer no mark; if the turn
-    # goes on after later ones its mark is its own.
+    # A step that was discarded or sealed leaves no part, one that was flushed without a turn buffer no mark. A turn that
+    # goes on after later ones has a mark of its own.
     if message is None or message.role != "assistant":
         return 0
     marked = row["done_step"] + 1 if row["done_turn"] == message.turn else (-1 if done_step is None else done_step) + 1

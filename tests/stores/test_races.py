@@ -126,7 +126,7 @@ async def test_an_input_that_is_accepted_while_its_batch_waits_is_refused(
     }  # fmt: skip
     async with connected(database_url) as first, connected(database_url) as eye:
         async with first.transaction():
-            await run(first, "append_messages", THREAD, 2, "first", '{"in-u2":null}', json.dumps([operation]))
+            await run(first, "append_messages", THREAD, 2, "first", '{"in-u2":"other words"}', json.dumps([operation]))
             second = asyncio.create_task(write(postgres, 3, user("u2", input_id="in-u2")))
             await eventually(lambda: waiting(eye))
         report = await second

@@ -19,6 +19,7 @@ from perdure.batch import (
     SetStatus,
     StageResult,
     SyncBatch,
+    SyncReport,
     TrackSubscription,
 )
 from perdure.codec import dumps
@@ -192,7 +193,10 @@ class Writer:
 async def answer(store: Store, call: Call) -> object:
     """What a caller gets: the answer, or the kind of the error."""
     try:
-        return plain(await call(store))
+        found = await call(store)
+        if isinstance(found, SyncReport) and any(refused.detail for refused in found.refused):
+            return "refused"
+        return plain(found)
     except (StaleWriter, StepSealed) as error:
         return type(error).__name__
     except StoreError:
