@@ -4,7 +4,6 @@ Inputs go to the thread's workflow through Temporal, what steers it included (`p
 read comes from the store (`perdure.reader`), except for what the workflow alone knows: what it does right now.
 """
 
-import uuid
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final, Self
@@ -14,43 +13,30 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime
 
 from perdure import ids
+from perdure.branches import ThreadBranches
 from perdure.bundle import put_runtime_on_path
-from perdure.codec import clip, dumps
+from perdure.codec import clip
 from perdure.connection import connect_temporal
 from perdure.contract import DEFAULT_TASK_QUEUE, PREVIEW_CHARS, CallStatus, ThreadStart, ThreadStatus
-from perdure.control import ThreadControl
-from perdure.errors import ThreadClosed, ThreadNotFound, TurnFailed, UsageError
-from perdure.inputs import (
-    INLINE_BYTES,
-    Accepted,
-    Disposition,
-    Event,
-    InputId,
-    Mode,
-    ToolResult,
-    UserMessage,
-)
+from perdure.control import check_object, made
+from perdure.errors import NotTaken, ThreadClosed, ThreadNotFound, TurnFailed, UsageError
+from perdure.inputs import Accepted, InputId, Mode, UserMessage
 from perdure.large_text import is_large
-from perdure.messages import Message, Outcome
+from perdure.messages import Message
 from perdure.ports import Store
 from perdure.reader import asked
+from perdure.results import ThreadResults
 from perdure.settings import load_settings, load_temporal_config
 from perdure.stored_status import stored_status
-from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
-from perdure.watch import View, answer_text
+from perdure.thread_calls import NoRunningWorkflow, ThreadCalls, new_id
+from perdure.waiting import pending_approvals
+from perdure.watch import View, answer_text, is_settled
 
 PATIENCE: Final = timedelta(seconds=60)
 """How long a call goes on trying while Temporal or the workers are away, unless a client is made with another."""
 
 
-_NOT_TAKEN: Final[dict[Disposition, str]] = {
-    "rejected": "the thread is answering already, and in the mode `reject` words give way to that",
-    "conflict": "its id was used before with other words",
-    "dropped": "the thread could not store it",
-}
-
-
-class PerdureClient(ThreadControl):
+class PerdureClient(ThreadBranches, ThreadResults):
     """Threads: start them, talk to them, read and watch them.
 
     Example:
@@ -140,7 +126,7 @@ class PerdureClient(ThreadControl):
             UsageError: if no worker knows the agent, one of these is above 200 characters, or the thread has others.
             Unreachable: if Temporal or the workers did not answer in time.
         """
-        thread_id = _checked(thread_id or uuid.uuid4().hex)
+        thread_id = _checked(thread_id or new_id())
         start = ThreadStart.read({"agent": agent, "tenant": tenant, "title": title, "user_id": user_id})
         try:
             thread = await self.store.get_thread(thread_id)
@@ -162,27 +148,54 @@ class PerdureClient(ThreadControl):
         id: str | None = None,
         mode: Mode = "interrupt",
         metadata: dict[str, Any] | None = None,
+        parent_id: str | None = None,
+        run: bool = True,
     ) -> Accepted:
         """Send words to a thread, which is started or woken if need be, and wait until it has taken them.
 
         Safe to repeat with the same `id`: the thread answers once.
+
+        Args:
+            thread_id: the thread.
+            text: the words.
+            id: by which a repetition is known.
+            mode: what they do to a turn that is under way.
+            metadata: kept with the message, and never shown to a model.
+            parent_id: the message that they follow, instead of the last one that is shown; they are shown from then
+                on. `perdure.inputs.ROOT`: they begin a conversation of their own.
+            run: whether they are answered.
 
         Returns:
             The id of the message and what became of it; `duplicate` and `conflict` changed nothing.
 
         Raises:
             ThreadClosed: if the thread is closed.
-            UsageError: if the text is empty or above 10 MB, or the thread refuses it.
+            UsageError: if the text is empty or above 10 MB, or the thread refuses it: there is no such parent.
             Unreachable: if Temporal or the workers did not answer in time. Then it may have arrived or not.
         """
-        message = await self._user_message(thread_id, text, id, mode, metadata)
-        accepted = await self._calls.update_with_start(thread_id, "send", message, Accepted, _named_after(message))
-        if accepted.disposition == "rejected":
-            await self._open(thread_id)
-            if mode != "reject":
-                # It is about to be: the call that closes it waits for the others of its step.
-                raise ThreadClosed.of(thread_id)
-        return accepted
+        fields = {"mode": mode, "metadata": metadata, "parent_id": parent_id, "run": run}
+        message = await self._user_message(thread_id, text, id, **fields)
+        return await self._send(thread_id, message)
+
+    async def edit(
+        self,
+        thread_id: str,
+        message_id: str,
+        text: str,
+        *,
+        id: str | None = None,
+        mode: Mode = "interrupt",
+        metadata: dict[str, Any] | None = None,
+        run: bool = True,
+    ) -> Accepted:
+        """Say something else in place of a message: it stands beside that, which stays with all that followed it.
+
+        As `send` otherwise. Raises ThreadNotFound too, and UsageError if there is no such message.
+        """
+        await self._open(thread_id)
+        fields = {"mode": mode, "metadata": metadata, "source_id": message_id, "run": run}
+        message = await self._user_message(thread_id, text, id, **fields)
+        return await self._send(thread_id, message)
 
     async def post(
         self,
@@ -201,52 +214,9 @@ class PerdureClient(ThreadControl):
         Returns:
             The id that the message will have.
         """
-        message = await self._user_message(thread_id, text, id, mode, metadata)
+        message = await self._user_message(thread_id, text, id, mode=mode, metadata=metadata)
         await self._calls.signal_with_start(thread_id, "user_message", message, _named_after(message))
         return ids.input_message_id(thread_id, message.id)
-
-    async def tool_result(
-        self, thread_id: str, call_id: str, content: str, *, outcome: Outcome = "ok", subscription: bool = False
-    ) -> None:
-        """Give the result of an open call. Safe to repeat: a call takes one result, later ones are dropped.
-
-        With `subscription` a call that went well goes on: whoever gave the result may send events of it (`event`).
-
-        Raises ThreadNotFound, ThreadClosed, and Unreachable if Temporal did not take it in time.
-        """
-        start = await self._open(thread_id)
-        inline, blob, _ = await self._texts.put(thread_id, content)
-        size_bytes = len(content.encode("utf-8", "surrogatepass"))
-        result = ToolResult(
-            call_id=call_id,
-            content=inline,
-            outcome=outcome,
-            blob=blob,
-            size_bytes=size_bytes,
-            subscription=subscription,
-        )
-        await self._calls.signal_with_start(thread_id, "tool_result", result, start)
-
-    async def event(
-        self, thread_id: str, call_id: str, content: str, *, id: str, associative: bool = True, final: bool = False
-    ) -> None:
-        """Bring an event of the subscription that the call `call_id` opened. Safe to repeat with the same `id`.
-
-        An associative event joins the conversation, another one is handled in a child thread of its own; after the
-        `final` one the subscription has ended. Raises as `tool_result` does.
-        """
-        start = await self._open(thread_id)
-        inline, blob, sha256 = await self._texts.put(thread_id, content)
-        event = Event(
-            id=_checked(id),
-            call_id=call_id,
-            content=inline,
-            blob=blob,
-            sha256=sha256,
-            associative=associative,
-            final=final,
-        )
-        await self._calls.signal_with_start(thread_id, "event", event, start)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -272,62 +242,80 @@ class PerdureClient(ThreadControl):
     async def wait_settled(self, thread_id: str, message_id: str | None = None) -> Message:
         """Wait until a turn has ended; returns its assistant message, complete or not.
 
+        A turn that waits for people (`requires_action`) has not ended: somebody may still decide, or bring a result,
+        so it is waited for however long that takes. So are words that nobody answers: somebody may `regenerate`.
+        `asyncio.timeout` bounds the wait.
+
         Args:
             thread_id: the thread.
-            message_id: the user message that the turn answers; without it, the last turn of the thread.
+            message_id: the user message that the turn answers, or the turn's own, on whatever branch; without it, the
+                last turn that is shown.
 
         Raises:
             ThreadNotFound: if there is no such thread. One whose first words were just posted is waited for.
+            UsageError: if the message, or the turn, is deleted meanwhile.
             Unreachable: if no worker has begun such a thread in time.
         """
 
         def find(view: View) -> Message | None:
-            return view.answer(message_id) if message_id else view.head
+            return view.turn(message_id) if message_id else view.last_turn
 
         try:
-            return await self._settled(thread_id, find)
+            return await self._turn(thread_id, message_id, find, is_settled)
         except ThreadNotFound:
             if message_id is None:
                 raise
             # The words were posted to a new thread, which its workflow has yet to store.
             await self._until_stored(thread_id)
-        return await self._settled(thread_id, find)
+        return await self._turn(thread_id, message_id, find, is_settled)
 
     async def ask(self, thread_id: str, text: str, *, id: str | None = None, mode: Mode = "interrupt") -> str:
         """Send words and wait for the answer; returns its text after the last tool result.
 
-        A turn that makes room for an event or for other words goes on in the next one, which is waited for.
+        A turn that makes room for an event or for other words goes on in the next one, which is waited for; so are
+        results from the user's side. Approvals are not: whoever asks has to decide, or to have somebody decide.
 
         Raises:
-            TurnFailed: if the turn ended incomplete.
-            UsageError: if the words were not taken.
+            TurnFailed: if the turn ended incomplete; or it waits for approvals, which its `status` tells:
+                `requires_action`. Then it is still open: decide (`approvals`, `decide`) and `wait_settled`.
+            NotTaken: if the words were not taken.
         """
         accepted = await self.send(thread_id, text, id=id, mode=mode)
-        if why := _NOT_TAKEN.get(accepted.disposition):
-            raise UsageError(accepted.detail or f"The message was not taken ({accepted.disposition}): {why}.")
-        answer = await self.wait_settled(thread_id, accepted.message_id)
-        while answer.status.reason == "steered":
-            answer = await self.wait_settled(thread_id, answer.id)
+        if refused := NotTaken.of(accepted.disposition, accepted.detail):
+            raise refused
+        answer = await self._turn(
+            thread_id, accepted.message_id, lambda view: _final(view, accepted.message_id), _has_come_to_rest
+        )
+        if answer.status.state == "requires_action":
+            calls = ", ".join(f"{call.tool} ({call.call_id})" for call in pending_approvals([answer]))
+            raise TurnFailed(f"The turn waits for somebody to approve calls: {calls}.", answer.status)
         if answer.status.state == "incomplete":
             raise TurnFailed(answer.status.detail or f"The turn ended early: {answer.status.reason}.", answer.status)
         return answer_text(answer)
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    async def _user_message(
-        self, thread_id: str, text: str, id: str | None, mode: Mode, metadata: dict[str, Any] | None
-    ) -> UserMessage:
+    async def _send(self, thread_id: str, message: UserMessage) -> Accepted:
+        accepted = await self._calls.update_with_start(thread_id, "send", message, Accepted, _named_after(message))
+        if accepted.disposition == "refused":
+            raise UsageError(accepted.detail or "The thread refused the message.")
+        if accepted.disposition == "rejected":
+            await self._open(thread_id)
+            if message.mode != "reject":
+                # It is about to be: the call that closes it waits for the others of its step.
+                raise ThreadClosed.of(thread_id)
+        return accepted
+
+    async def _user_message(self, thread_id: str, text: str, id: str | None, **fields: Any) -> UserMessage:
         _checked(thread_id)
         if not text.strip():
             raise UsageError("The message is empty; write something.")
-        if metadata is not None and len(dumps(metadata)) > INLINE_BYTES:
-            raise UsageError(f"The metadata is above {INLINE_BYTES:,} bytes of JSON; put it into the text.")
+        check_object("metadata", fields.get("metadata") or {})
+        message = made(UserMessage, id=_checked(id or new_id()), **fields)
         if is_large(text):
             await self._ensure_stored(thread_id, clip(text, PREVIEW_CHARS))
         inline, blob, sha256 = await self._texts.put(thread_id, text)
-        return UserMessage(
-            id=_checked(id or uuid.uuid4().hex), text=inline, mode=mode, blob=blob, sha256=sha256, metadata=metadata
-        )
+        return message.with_(text=inline, blob=blob, sha256=sha256)
 
     async def _ensure_stored(self, thread_id: str, title: str) -> None:
         """Begin a new thread before its first words: their blob needs a thread to belong to."""
@@ -352,6 +340,20 @@ def _named_after(message: UserMessage) -> ThreadStart:
     # A thread that exists keeps its title; words that wake it name the new run until the workflow knows better. To look
     # the title up here would take the database, and words may be sent while that is away.
     return ThreadStart(title=clip(message.text, PREVIEW_CHARS))
+
+
+def _final(view: View, message_id: str) -> Message | None:
+    """The turn that answers a message; of those that made room for others, the last one."""
+    turn = view.answer(message_id)
+    while turn and turn.status.reason == "steered" and (following := view.answer(turn.id)):
+        turn = following
+    return turn
+
+
+def _has_come_to_rest(turn: Message) -> bool:
+    if turn.status.state == "requires_action":
+        return bool(pending_approvals([turn]))
+    return is_settled(turn) and turn.status.reason != "steered"
 
 
 _id = TypeAdapter[str](InputId)

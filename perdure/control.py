@@ -7,16 +7,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from types import NoneType
+from typing import Any, TypeVar
 
-from perdure.codec import clip
-from perdure.contract import PREVIEW_CHARS, Stopped, ThreadStart
+from pydantic import ValidationError
+
+from perdure.codec import Text, Wire, clip, dumps, is_json
+from perdure.contract import PREVIEW_CHARS, Approved, Stopped, ThreadStart
 from perdure.errors import ThreadClosed, UsageError
-from perdure.inputs import Control, Interrupt
+from perdure.inputs import INLINE_BYTES, Approval, Control, Interrupt
 from perdure.messages import Message
 from perdure.ports import Store, Subscription
 from perdure.reader import ThreadReader
 from perdure.stored_status import open_turn
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
+
+Made = TypeVar("Made", bound=Wire)
 
 
 class ThreadControl(ThreadReader):
@@ -55,12 +60,68 @@ class ThreadControl(ThreadReader):
             turn = await self._interrupt_asleep(thread_id)
         if turn is None:
             return Stopped()
-        try:
-            async with asyncio.timeout(self._patience.total_seconds()):
-                await self._settled(thread_id, lambda view: view.message(turn.id))
-        except TimeoutError as error:
-            raise self._calls.no_worker() from error
+
+        async def is_stopped() -> bool:
+            # By the store's word and not by what is shown: the turn may be on another branch.
+            now = open_turn(await self.store.load_tail(thread_id, processed=0))
+            return now is None or now.id != turn.id
+
+        await self._until_done(thread_id, is_stopped)
         return Stopped(turn=turn.turn)
+
+    async def decide(
+        self,
+        thread_id: str,
+        call_id: str,
+        approved: bool | None = None,
+        *,
+        option_id: str | None = None,
+        text: Text | None = None,
+        answers: dict[str, Any] | None = None,
+        reason: Text | None = None,
+        by: Text | None = None,
+    ) -> Approved:
+        """Answer the question whether a call may run (`approvals` has those that wait). Safe to repeat.
+
+        The first answer stays. The turn goes on when nothing else is lacking; of the others that it asks, each is
+        decided by itself.
+
+        Args:
+            thread_id: the thread, which is woken if need be.
+            call_id: the call.
+            approved: yes or no; left out if what else is said tells.
+            option_id: the option that was chosen; one that ends in `_always` is remembered for calls to come.
+            text: words of one's own, where they are asked for.
+            answers: to the request's questions by their ids: `{"option_ids": [...], "text": "..."}`.
+            reason: why; the model is told why a call was denied.
+            by: who decided, for the record.
+
+        Raises:
+            ThreadNotFound, ThreadClosed: there is no such thread, or it takes nothing more.
+            UsageError: if the call does not wait for a decision on the shown branch, others were faster and said
+                something else, or this is no answer to what is asked.
+            Unreachable: if Temporal or the workers did not answer in time. Then it may be decided or not.
+        """
+        check_object("answers", answers or {})
+        said = {"approved": approved, "option_id": option_id, "text": text, "answers": answers, "reason": reason}
+        approval = made(Approval, call_id=call_id, by=by, **said)
+        start = await self._open(thread_id)
+        decided = await self._calls.update_with_start(thread_id, "decide", approval, Approved, start)
+        if decided.disposition not in ("settled", "duplicate"):
+            raise UsageError(f"Nobody waits for a decision about {clip(call_id, PREVIEW_CHARS)!r} any more.")
+        return decided
+
+    async def approve(
+        self, thread_id: str, call_id: str, *, reason: Text | None = None, by: Text | None = None
+    ) -> Approved:
+        """Let a call run. As `decide`, which also chooses options and answers questions."""
+        return await self.decide(thread_id, call_id, True, reason=reason, by=by)
+
+    async def deny(
+        self, thread_id: str, call_id: str, reason: Text | None = None, *, by: Text | None = None
+    ) -> Approved:
+        """Keep a call from running; the model reads the reason. As `decide`."""
+        return await self.decide(thread_id, call_id, False, reason=reason, by=by)
 
     async def choose(self, thread_id: str, choice_id: str, selected: int | None = None) -> None:
         """Answer a question of a tool (`status` has those that wait), and wait until the tool's server has it.
@@ -138,6 +199,9 @@ class ThreadControl(ThreadReader):
         if await is_done():
             return
         await self._calls.signal_with_start(thread_id, "control", control, ThreadStart(title=thread.title))
+        await self._until_done(thread_id, is_done)
+
+    async def _until_done(self, thread_id: str, is_done: Callable[[], Awaitable[bool]]) -> None:
         try:
             async with asyncio.timeout(self._patience.total_seconds()):
                 await self._until(thread_id, is_done)
@@ -152,3 +216,21 @@ class ThreadControl(ThreadReader):
             start = ThreadStart(title=tail.thread.title)
             await self._calls.signal_with_start(thread_id, "interrupt", Interrupt(reason=reason), start)
         return turn
+
+
+def made(kind: type[Made], **fields: Any) -> Made:
+    """What is sent to a thread. Raises UsageError with a sentence if a field cannot be what was given."""
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        given, field = clip(str(wrong["input"]), PREVIEW_CHARS), ".".join(map(str, wrong["loc"]))
+        raise UsageError(f"{given!r} cannot be the {field}: {wrong['msg']}.") from error
+
+
+def check_object(name: str, values: dict[str, Any]) -> None:
+    """Raises UsageError if an object that is sent to a thread is not JSON, or too large for that."""
+    if not is_json(values):
+        raise UsageError(f"The {name} must be a JSON object.")
+    if len(dumps(values)) > INLINE_BYTES:
+        raise UsageError(f"The {name} must be at most {INLINE_BYTES:,} bytes of JSON; put the rest into words.")

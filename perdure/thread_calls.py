@@ -232,6 +232,11 @@ class ThreadCalls:
         return Unreachable(f"Temporal at {address} cannot be used now ({error}). What was sent may be sent again.")
 
 
+def new_id() -> str:
+    """An id for what somebody asks without naming it: another one each time."""
+    return uuid.uuid4().hex
+
+
 def _memo(start: ThreadStart) -> dict[str, Any] | None:
     """The title of a run in Temporal's list: it is written once, into the run's first event."""
     return {"title": start.title} if start.title else None

@@ -1,0 +1,100 @@
+"""What comes from outside for the calls of a thread: their results, and events of the subscriptions that they opened.
+
+A thread that is asleep wakes for it.
+"""
+
+from perdure.codec import clip, dumps, is_json
+from perdure.contract import PREVIEW_CHARS, TreeChanged
+from perdure.control import ThreadControl, made
+from perdure.errors import UsageError
+from perdure.inputs import Event, ToolResult
+from perdure.messages import Outcome
+
+
+class ThreadResults(ThreadControl):
+    """Brings results and events.
+
+    All methods raise ThreadNotFound and ThreadClosed, and Unreachable if Temporal did not take it in time.
+    """
+
+    async def tool_result(
+        self,
+        thread_id: str,
+        call_id: str,
+        content: object,
+        *,
+        outcome: Outcome = "ok",
+        subscription: bool = False,
+        message_id: str | None = None,
+        preliminary: bool = False,
+    ) -> TreeChanged | None:
+        """Give the result of a call. Safe to repeat: a call takes one result, later ones are dropped.
+
+        Args:
+            thread_id: the thread.
+            call_id: the call.
+            content: text, or any other JSON value: the model reads its JSON. False, 0, "" and None are results too.
+            outcome: how the call went.
+            subscription: one that went well goes on, and whoever gave the result may send events of it (`event`).
+            message_id: the message of the call. Then the result is also taken if nobody waits for it any more: it is
+                stored in the place of what was put there when the turn ended, and nothing runs.
+            preliminary: it is shown until the next one comes, and the call stays open.
+
+        Returns:
+            What became of it, if `message_id` is given or it is preliminary: then the thread is waited for. Otherwise
+            nobody is told, and no worker need be up.
+
+        Raises:
+            UsageError: if the content is no JSON value, or the thread, where it is waited for, does not take it.
+        """
+        start = await self._open(thread_id)
+        text = _text(content)
+        inline, blob, _ = await self._texts.put(thread_id, text)
+        result = made(
+            ToolResult,
+            call_id=call_id,
+            content=inline,
+            outcome=outcome,
+            blob=blob,
+            size_bytes=len(text.encode("utf-8", "surrogatepass")),
+            subscription=subscription,
+            message_id=message_id,
+            preliminary=preliminary,
+        )
+        if message_id is None and not preliminary:
+            await self._calls.signal_with_start(thread_id, "tool_result", result, start)
+            return None
+        taken = await self._calls.update_with_start(thread_id, "add_result", result, TreeChanged, start)
+        if taken.disposition not in ("settled", "changed", "duplicate"):
+            raise UsageError(f"Nobody waits for a result of the call {clip(call_id, PREVIEW_CHARS)!r}.")
+        return taken
+
+    async def event(
+        self, thread_id: str, call_id: str, content: str, *, id: str, associative: bool = True, final: bool = False
+    ) -> None:
+        """Bring an event of the subscription that the call `call_id` opened. Safe to repeat with the same `id`.
+
+        An associative event joins the conversation, another one is handled in a child thread of its own; after the
+        `final` one the subscription has ended.
+        """
+        start = await self._open(thread_id)
+        inline, blob, sha256 = await self._texts.put(thread_id, content)
+        event = made(
+            Event,
+            id=id,
+            call_id=call_id,
+            content=inline,
+            blob=blob,
+            sha256=sha256,
+            associative=associative,
+            final=final,
+        )
+        await self._calls.signal_with_start(thread_id, "event", event, start)
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if not is_json(content):
+        raise UsageError("A result is text or another JSON value.")
+    return dumps(content)
