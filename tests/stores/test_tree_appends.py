@@ -1,5 +1,7 @@
 """Messages that do not go on at the head: edits, answers anew, messages under others."""
 
+from typing import Any
+
 import pytest
 
 from perdure.batch import Refused, TreeReport
@@ -109,7 +111,7 @@ async def test_the_place_among_siblings_is_that_of_the_order(store: Store) -> No
 
 
 @pytest.mark.parametrize("placed", [{"under": "x"}, {"beside": "x"}, {"answering": "x"}])
-async def test_an_unknown_message_refuses_the_whole_batch(store: Store, placed: dict[str, str]) -> None:
+async def test_an_unknown_message_refuses_the_whole_batch(store: Store, placed: dict[str, Any]) -> None:
     """With the input that named it and a sentence; the operations before it have done nothing either."""
     await conversation(store)
     found = await refused(store, said("u3"), said("u4", **placed))
