@@ -21,6 +21,7 @@ from activities.catalog import ToolCatalog
 from activities.complete import CompleteActivities
 from activities.dispatch import DispatchActivities
 from activities.mcp_client import McpClient
+from activities.parent import ParentActivities
 from activities.path_cache import PathCache
 from activities.rap_choose import ChooseActivities
 from activities.rap_client import RapClient
@@ -104,7 +105,9 @@ def _activities(
     spawn = SpawnActivities(store, agents, catalog, mail)
     notify = NotifyActivities(catalog.rap_clients)
     choose = ChooseActivities(store, catalog.rap_tool)
-    return [sync.load, sync.sync, dispatch.dispatch, spawn.spawn, spawn.stop_children, notify.notify, choose.choose]
+    parent = ParentActivities(store, mail)
+    family: list[Callable[..., Any]] = [spawn.spawn, spawn.stop_children, parent.tell_parent]
+    return [sync.load, sync.sync, dispatch.dispatch, *family, notify.notify, choose.choose]
 
 
 async def serve(agents: Agents, settings: Settings, stop: asyncio.Event) -> None:

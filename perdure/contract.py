@@ -28,6 +28,7 @@ Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARS, pattern=r"^[^\x
 
 LOAD, SYNC, COMPLETE, DISPATCH = "load", "sync", "complete", "dispatch"
 SPAWN, NOTIFY, STOP_CHILDREN, CHOOSE = "spawn", "notify", "stop_children", "choose"
+TELL_PARENT = "tell_parent"
 
 
 class ThreadStart(Wire):
@@ -222,6 +223,12 @@ class StopChildrenRequest(Wire):
     thread_id: str
     child: str | None = None
     reason: Text | None = None
+
+
+class TellParentRequest(Wire):
+    """Input of `tell_parent`: this child thread was closed by a person, so it has told its parent nothing."""
+
+    thread_id: str
 
 
 class ChooseRequest(Wire):

@@ -208,7 +208,8 @@ class Draft:
             self._close_turn("cancelled", FOLLOWED)
         elif paused != turn.paused and self.state.pauses:
             self._set_status(turn, Status(state="requires_action" if paused else "running"))
-            self._change(open=turn.with_(paused=paused))
+            # On a branch that is not shown it rests in the store: nobody can be asked there.
+            self._change(open=None if paused and turn.hidden else turn.with_(paused=paused))
 
     # -- calls -------------------------------------------------------------------------------------------------
 

@@ -110,7 +110,8 @@ class HistoryState(Wire):
     counts events and results that belonged to nothing; `closing` is set by a call that closes the thread when its group
     is settled. `last` is the status of the head, if that is a turn; `paused_head` says that the head is a turn that
     waits for people, and not `open`. `remembered` are decisions for calls to come. With `pauses` a turn that waits for
-    people says so in its status: runs of older releases did not.
+    people says so in its status: runs of older releases did not. `dismissed` says that a person has closed the thread,
+    and no call of its own.
     """
 
     thread_id: str
@@ -136,6 +137,7 @@ class HistoryState(Wire):
     paused_head: bool = False
     remembered: tuple[RememberedDecision, ...] = ()
     pauses: bool = False
+    dismissed: bool = False
 
 
 def phase_of(turn: OpenTurn | None) -> Phase:

@@ -169,7 +169,10 @@ class Intake(Branching):
                 self.open_due_turn()
                 if self.state.open:
                     self._close_turn("cancelled", "The thread was closed.")
-                self.close_thread()
+                # Else a call of its own was closing it, and has told its parent.
+                if not self.state.closed:
+                    self.close_thread()
+                    self._change(dismissed=True)
             case "cancel_subscription":
                 self.cancel_subscription(control.call_id)
             case "resume_subscription":

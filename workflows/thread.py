@@ -40,6 +40,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.durability import PAYLOAD_BYTES, ThreadDurability
     from workflows.failure import sentence
     from workflows.handlers import refusal
+    from workflows.parent import tell_parent
+    from workflows.problems import Problems
     from workflows.run_length import ACTIVITY, TASK, TIMER
 
 
@@ -52,6 +54,7 @@ class Carried(Wire):
     waiting: tuple[AnyInput, ...] = ()
     lines: tuple[Line, ...] = ()
     problems: tuple[Text, ...] = ()
+    noted: Problems = Problems()
     children: bool = False
 
 
@@ -124,7 +127,7 @@ class ThreadWorkflow(ThreadDurability):
             self._history = HistoryManager(carried.history)
             # Signals of this run may have come before its first line ran; what was carried is older.
             self._mailbox.put_first(carried.waiting)
-            self._board.restore(carried.lines, carried.problems)
+            self._board.restore(carried.lines, carried.problems, carried.noted)
             self._children.any = carried.children
             self._wait_for_dispatched()
         self._is_loaded = True
@@ -244,7 +247,7 @@ class ThreadWorkflow(ThreadDurability):
             history=self._history.state.with_(processed={}),
             waiting=self._mailbox.inbox.waiting,
             lines=self._board.lines,
-            problems=self._board.problems,
+            noted=self._board.noted,
             children=self._children.any,
         )
         workflow.continue_as_new(args=[None, carried])
@@ -257,6 +260,8 @@ class ThreadWorkflow(ThreadDurability):
         if self._loaded.tail.thread.closed_at is None:
             # Else it was closed before this run, which only turns away what has come since.
             self._notify((), closed=True)
+            if self._history.state.dismissed:
+                tell_parent(self._loaded.tail.thread, self._background)
         await workflow.wait_condition(lambda: not self._background.busy and workflow.all_handlers_finished())
         while self._has_ready():
             await self._accept()

@@ -106,6 +106,34 @@ def test_words_in_between_are_turned_away_and_stop_nothing(thread: Thread, mode:
     assert thread.roles() == ["user", "assistant"]
 
 
+def test_a_person_dismisses_a_thread_that_is_not_closing_by_itself(thread: Thread) -> None:
+    """Its call has told the parent, or nobody has: that is how the workflow knows."""
+    (name,) = thread.act("close")
+    close(thread, name)
+    assert not thread.history.state.dismissed
+    thread.take(Control(action="close"))
+    assert not thread.history.state.dismissed, "it was closed"
+
+
+def test_a_person_who_is_quicker_than_the_rest_of_the_group_dismisses_nobody(thread: Thread) -> None:
+    """The call that closes the thread has its result."""
+    name, _ = thread.act("close", "t")
+    close(thread, name)
+    thread.take(Control(action="close"))
+    assert_closed(thread)
+    assert not thread.history.state.dismissed
+
+
+@pytest.mark.parametrize("calls", [(), ("t",), ("close",)])
+def test_a_thread_that_a_person_closes_is_dismissed(thread: Thread, calls: tuple[str, ...]) -> None:
+    """Also with a call that would have closed it: it has no result, so it may not have told anybody."""
+    if calls:
+        thread.act(*calls)
+    thread.take(Control(action="close"))
+    assert_closed(thread)
+    assert thread.history.state.dismissed
+
+
 def test_a_stop_in_between_closes_at_once(thread: Thread) -> None:
     """The calls that are open are interrupted, and the servers told."""
     name, other = thread.act("close", "watch")

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus
 
 from perdure.agent import Agent
@@ -17,6 +18,7 @@ from perdure.view import EVENT_TOOL
 from perdure.watch import answer_text
 from tests.chaos.faults import faults
 from tests.eventually import eventually
+from tests.recorded import chain
 from tests.stack import Stack
 from tests.workflows.conftest import StackFactory
 from tests.workflows.family import ROOT, Family, Line, Me, child_of, closed, closing, spawn
@@ -222,6 +224,61 @@ async def test_people_close_any_thread(start_stack: StackFactory, thread: str) -
     assert (last.status.state, last.status.reason) == ("incomplete", "cancelled")
     with pytest.raises(ThreadClosed, match=thread):
         await stack.client.ask(thread, "hello?", id="m2")
+
+
+@pytest.mark.parametrize("is_at_work", [False, True])
+async def test_the_parent_hears_that_a_person_has_closed_its_child(
+    is_at_work: bool, start_stack: StackFactory, thread: str
+) -> None:
+    """It waits for a report that does not come. It is told once, whatever the child was doing, and answers."""
+    model = Family({ROOT: root, "one": lambda who: Reply("let me think", hang=is_at_work)})
+    stack = await start_stack(Agent("a", model=model, toolsets=[Threads()]))
+    await stack.client.ask(thread, "go", id="m1")
+    child = child_of(thread)
+    await eventually(lambda: model.requests_of(child))
+    for _ in range(2):
+        await stack.client.close_thread(child)
+    told = [f"The child thread {child} was closed by a person. It has ended, and reports nothing more."]
+    await eventually(lambda: _heard(stack, thread, told))
+    await ended(stack, child)
+    assert len(model.requests_of(thread)) == 3
+    assert (await stack.client.status(thread)).problems == ()
+    await assert_sound(stack, thread, child)
+
+
+async def test_a_child_that_closes_is_not_closed_by_a_person_too(start_stack: StackFactory, thread: str) -> None:
+    """Its report says so. The person only cuts short what the thread would have waited for."""
+
+    def one(who: Me) -> Reply:
+        return Reply(Call("close_thread", {"thread_id": who.id, "report_to_parent": "done"}), Call("work"))
+
+    agent = Agent("a", model=(model := Family({ROOT: root, "one": one})), toolsets=[Threads()])
+    agent.tool(name="work")(asyncio.Event().wait)
+    stack = await start_stack(agent)
+    await stack.client.ask(thread, "go", id="m1")
+    child = child_of(thread)
+    told = [f"The child thread {child} reports and is closed:\n\ndone"]
+    await eventually(lambda: _heard(stack, thread, told))
+    await stack.client.close_thread(child)
+    await ended(stack, child)
+    signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    assert [event.event_type for event in await chain(stack.temporal, thread)].count(signalled) == 1
+    assert len(model.requests_of(thread)) == 3
+
+
+async def test_closing_a_whole_family_tells_nobody_who_is_closed(start_stack: StackFactory, thread: str) -> None:
+    """From the root down: no closed thread is woken by the end of one below it."""
+    model = Family({ROOT: root, "one": lambda who: "I am here"})
+    stack = await start_stack(Agent("a", model=model, toolsets=[Threads()]))
+    await stack.client.ask(thread, "go", id="m1")
+    child = child_of(thread)
+    await eventually(lambda: model.requests_of(child))
+    await stack.client.close_thread(thread)
+    await ended(stack, thread)
+    run = (await stack.handle(thread).describe()).run_id
+    await stack.client.close_thread(child)
+    await ended(stack, child)
+    assert (await stack.handle(thread).describe()).run_id == run
 
 
 # -- children of events ----------------------------------------------------------------------------------------

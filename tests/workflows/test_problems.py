@@ -6,7 +6,7 @@ import pytest
 from temporalio.client import Client
 
 from activities import catalog
-from perdure.agent import Agent
+from perdure.agent import Agent, Limits
 from perdure.rap.toolset import RapToolset
 from perdure.testing import Call, ScriptedModel
 from stores.postgres import PostgresStore
@@ -121,3 +121,24 @@ async def test_a_server_that_answers_again_is_no_problem_any_more(
         await server.result(call, "done")
         await stack.heard(thread, "heard done")
         await shows(stack, thread)
+
+
+async def test_problems_last_from_run_to_run(
+    temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counts go on, and what is wrong with tools is over in a later run as it would have been in the first."""
+    monkeypatch.setattr(catalog, "RETRY_S", 0.0)
+    # Runs are full after every input.
+    async with RapStack(temporal, store, RapToolset(server.url, "good"), limits=Limits(history_events=1)) as stack:
+        away = "good answers the request for its manifest with HTTP 500"
+        server.script(DISCOVERY, *AWAY)
+        await stack.client.send(thread, "one", id="one")
+        await stack.heard(thread, "heard one")
+        for number in range(1, 4):
+            await stack.handle(thread).signal("event", {"id": f"e{number}", "call_id": "call_x", "content": "rain"})
+            counted = f" ({number} like this so far.)" if number > 1 else ""
+            await shows(stack, thread, away, f"The event e{number} of call_x was dropped.{counted}")
+        assert await stack.runs(thread) > 3
+        await stack.client.send(thread, "two", id="two")
+        await stack.heard(thread, "heard two")
+        await shows(stack, thread, "The event e3 of call_x was dropped. (3 like this so far.)")
