@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from perdure.agent import Agent
 from perdure.contract import CallStatus
@@ -35,9 +36,9 @@ class Conversation:
         self.thread = thread
         self.model = model
 
-    async def say(self, text: str, **options: object) -> Message:
+    async def say(self, text: str, **options: Any) -> Message:
         """Words, and the settled answer."""
-        accepted = await self.client.send(self.thread, text, **options)  # pyright: ignore[reportArgumentType]
+        accepted = await self.client.send(self.thread, text, **options)
         return await self.client.wait_settled(self.thread, accepted.message_id)
 
     async def path(self) -> list[Message]:
