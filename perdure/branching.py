@@ -79,9 +79,12 @@ class Branching(Draft):
         self._accept(AppendMessage(message=node, digest=message.digest, beside=beside, at_root=at_root), message.run)
 
     def _is_elsewhere(self, message: UserMessage, turn: OpenTurn) -> bool:
-        """Whether words go anywhere but directly below the turn. What is edited never stands below an open turn."""
+        """Whether words go anywhere but below the turn; the store counts those that name a place in the tree.
+
+        A turn that waits for people has nothing below it, so there the two are the same.
+        """
         if message.parent_id is None:
-            return message.source_id is not None or self.state.head_id != turn.message_id
+            return message.source_id is not None or turn.hidden
         return message.parent_id != turn.message_id
 
     def _rest(self) -> None:
