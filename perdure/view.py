@@ -7,9 +7,14 @@ V1 each call is answered once, directly after its response, in call order; V2 th
 are distinct and plain; V4 no text is blank; V5 arguments are JSON objects; V6 results come before text; V7 a thought
 is as the model wrote it or absent, and never last; V8 every string is valid Unicode.
 
+A call without a result, in a turn that was left while it waited or that came from outside, is shown as cancelled, which
+is what it was to whoever went on from there. What people decide about a call, and what they note beside a message, is
+not looked at: a decision comes later than a request that shows its call may, and notes are none of a model's business.
+
 Prefix stability (for prompt caches): an item is decided by what precedes it on the path, and by what follows only as
 long as the step it belongs to is open. Requests are made between steps, so each one begins with the one before it.
-Two things break the prefix, and have to: a new summary, and files that give way to the size limit.
+Three things break the prefix, and have to: a new summary, files that give way to the size limit, and a late result
+that took the place of the one that was made up for it.
 """
 
 import hashlib
@@ -41,12 +46,12 @@ SUMMARY_HEADING = "Summary of the conversation so far:"
 OPENING = "(The conversation opens here.)"
 NO_WORDS = "(empty message)"
 ONLY_FILES = "(no text, only files)"
-UNANSWERED = "Interrupted: the call was stopped before its result was known. It may or may not have taken effect."
+UNANSWERED = "The call was cancelled before a result of it was known. It may or may not have taken effect."
 BLANK_RESULT: dict[Outcome, str] = {
     "ok": "(no output)",
     "error": "The tool failed without a message.",
     "denied": "The call was denied.",
-    "interrupted": UNANSWERED,
+    "interrupted": "The call was stopped before a result of it was known. It may or may not have taken effect.",
     "cancelled": "The call was cancelled.",
     "expired": "The call expired before a result came.",
 }
@@ -251,7 +256,7 @@ class _Builder:
         """Give the result to the first call it fits. One that fits none is an orphan or a repetition: it is left out.
 
         Only the response before it is looked at, and only until something else follows. A result that comes later
-        was replaced by "interrupted" in an earlier request; to take it now would change that request's beginning.
+        was replaced by "cancelled" in an earlier request; to take it now would change that request's beginning.
         """
         for call in self.calls:
             if call.result is None and call.stored_id == part.call_id:
@@ -371,7 +376,7 @@ def _answered(call: _OpenCall) -> Result:
     elif part is not None and part.error is not None and part.error.strip():
         text, outcome = clean(part.error), "error"
     else:
-        text, outcome = UNANSWERED, "interrupted"
+        text, outcome = UNANSWERED, "cancelled"
     if part is not None and not call.valid:
         text += f"\n\n[The arguments as they came, which are not a JSON object: {clip(part.arguments, ARGUMENT_CHARS)}]"
     for file in call.dropped:

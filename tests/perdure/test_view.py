@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure.approval import ApprovalRequest, Decision
 from perdure.codec import MAX_LEVELS, loads_object
 from perdure.messages import (
     EventPart,
@@ -15,6 +16,7 @@ from perdure.messages import (
     Part,
     ReasoningPart,
     Role,
+    Status,
     TextPart,
     ToolCallPart,
     ToolResultPart,
@@ -231,11 +233,43 @@ def test_the_prefix_check_finds_a_changed_beginning() -> None:
     assert items(view(late))[: len(items(view(asked)))] != items(view(asked))
 
 
+approvals = st.builds(ApprovalRequest, prompt=texts, expires_s=st.none() | st.just(60.0))
+decisions = st.builds(
+    Decision,
+    approved=st.none() | st.booleans(),
+    resolution=st.none() | st.sampled_from(["cancelled", "expired"]),
+    reason=st.none() | texts,
+)
+
+
+@given(st.lists(messages, max_size=6), st.none() | approvals, st.none() | decisions)
+@settings(max_examples=100)
+def test_what_people_decide_and_note_never_reaches_the_model(
+    given_messages: list[tuple[Role, list[Part]]], approval: ApprovalRequest | None, decision: Decision | None
+) -> None:
+    """So what is decided later changes no byte of an earlier request: the view is the same with and without it."""
+    conversation = path(*given_messages)
+
+    def asked(part: Part) -> Part:
+        return part.with_(approval=approval, decision=decision) if isinstance(part, ToolCallPart) else part
+
+    noted = tuple(
+        message.with_(
+            parts=tuple(map(asked, message.parts)),
+            metadata={"rating": "secret"},
+            source_id="secret",
+            status=Status(state="requires_action", detail="secret"),
+        )
+        for message in conversation.messages
+    )
+    assert view(conversation.with_(messages=noted)) == view(conversation)
+
+
 # -- single behaviours ------------------------------------------------------------------------------------------
 
 
 def test_b06_a_group_answered_in_part_is_closed_when_the_user_speaks() -> None:
-    """B06: results in call order, the missing ones as interrupted, the user's words after them."""
+    """B06: results in call order, the missing ones as cancelled, the user's words after them."""
     seen = view(
         path(
             user("go"),
@@ -245,10 +279,38 @@ def test_b06_a_group_answered_in_part_is_closed_when_the_user_speaks() -> None:
     )
     assert seen[-1] == Request(
         (
-            Result("c1", "a", UNANSWERED, "interrupted"),
+            Result("c1", "a", UNANSWERED, "cancelled"),
             Result("c2", "b", "two"),
-            Result("c3", "c", UNANSWERED, "interrupted"),
+            Result("c3", "c", UNANSWERED, "cancelled"),
             UserText("stop, do X"),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "decision", [None, Decision(approved=True), Decision(approved=False), Decision(resolution="cancelled")]
+)
+def test_b17_a_turn_that_was_left_while_it_waited_reads_as_cancelled(decision: Decision | None) -> None:
+    """B17, R6: a paused message with later ones, or one from outside whose calls have no result, is a valid view."""
+    asked = call("c1", "send").with_(approval=ApprovalRequest(prompt="secret"), decision=decision)
+    seen = view(path(user("go"), ("assistant", [TextPart(text="I will"), asked]), user("actually wait")))
+    assert violations(seen) == []
+    assert seen[1:] == (
+        Response((ModelText("I will"), Call("c1", "send", "{}"))),
+        Request((Result("c1", "send", UNANSWERED, "cancelled"), UserText("actually wait"))),
+    )
+
+
+def test_b04_a_denied_call_reads_with_its_error() -> None:
+    """B04: as its result, beside those of the calls that ran; without one it still says that it was denied."""
+    denied = ToolResultPart(call_id="c2", outcome="denied", content='{"error":"no"}')
+    turn: list[Part] = [call("c1", "send"), call("c2", "send"), call("c3", "send"), result("c1", "sent")]
+    blank = denied.with_(call_id="c3", content="")
+    assert view(path(user("go"), ("assistant", [*turn, denied, blank])))[-1] == Request(
+        (
+            Result("c1", "send", "sent"),
+            Result("c2", "send", '{"error":"no"}', "denied"),
+            Result("c3", "send", "The call was denied.", "denied"),
         )
     )
 
