@@ -4,7 +4,10 @@ Bodies are the JSON text of `perdure.codec`. Rows come from the driver or, where
 them, as JSON objects of the same columns.
 """
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -13,7 +16,7 @@ from pydantic import TypeAdapter
 from perdure.approval import RememberedDecision
 from perdure.codec import dumps, loads
 from perdure.errors import StoreError, UnknownMessage
-from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart, Usage
+from perdure.messages import Message, Part, Status, StatusReason, StatusState, ToolCallPart, ToolResultPart, Usage
 from perdure.ports import (
     Change,
     Choice,
@@ -41,6 +44,19 @@ class Columns(Protocol):
 
 
 _part: TypeAdapter[Part] = TypeAdapter(Part)
+
+
+@contextmanager
+def _without_collector() -> Generator[None]:
+    # All that is made of many rows stays. The collector would walk through it again and again while it grows, which
+    # takes as long as to make it. Nothing is awaited meanwhile.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def encoded(value: object | None) -> str | None:
@@ -125,9 +141,16 @@ def to_message(row: Columns, parts: tuple[Part, ...] = ()) -> Message:
 
 def to_status(row: Columns) -> Status:
     """The status in a row of `messages`."""
-    return Status(state=row["state"], reason=row["reason"], detail=decoded(row["detail"]))
+    return _status(row["state"], row["reason"], row["detail"])
 
 
+@lru_cache(256)
+def _status(state: StatusState, reason: StatusReason | None, detail: str | None) -> Status:
+    # Most are alike, and a tree has many.
+    return Status(state=state, reason=reason, detail=decoded(detail))
+
+
+@_without_collector()
 def to_tree(
     thread: Columns, messages: Sequence[Columns], parts: Iterable[Columns], calls: Iterable[Columns]
 ) -> StoredTree:
@@ -199,6 +222,7 @@ def to_step(row: Columns) -> Step:
     )
 
 
+@_without_collector()
 def to_path(rows: Sequence[Columns], known: str | None, message_id: str | None) -> Path:
     """The rows of the statement `path`, oldest first. Raises UnknownMessage for one that is not the thread's."""
     oldest = rows[0]
@@ -259,7 +283,7 @@ def to_tail(row: Columns) -> Tail:
 
 
 def _next_step(row: Columns, message: Message | None, done_step: int | None) -> int:
-    # A step that was discarded or sealed leaves no part, one that was flushed without a turn buffer no mark. A turn that
+    # A step that was discarded or sealed leaves no part, one flushed without a turn buffer no mark. A turn that
     # goes on after later ones has a mark of its own.
     if message is None or message.role != "assistant":
         return 0
