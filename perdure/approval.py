@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Protocol, cast
 
 from pydantic import Field
 
-from perdure.codec import Text, Wire, digest, dumps
+from perdure.codec import Text, Wire, clip, digest, dumps
 from perdure.errors import UsageError
 from perdure.timer import MAX_SECONDS
 
@@ -31,6 +31,9 @@ REMEMBERED_KINDS: Final = frozenset({"allow_always", "reject_always"})
 
 REASON_CHARS: Final = 2_000
 """How much of a reason, a text or an answer is kept: decisions travel through Temporal."""
+
+NAME_CHARS: Final = 200
+"""How much of a name is remembered: a thread is loaded with all that it remembers."""
 
 SHAPE_CHARS: Final = 8_000
 """How long a request may be without its words: so much of it travels with its call, and a step has many calls."""
@@ -357,11 +360,14 @@ def remembered_of(
     option = None if decision.option_id is None else request.option(decision.option_id)
     if option is None or option.kind not in REMEMBERED_KINDS or decision.approved is None:
         return None
-    if option.grants == "tool":
-        return RememberedDecision(tool=tool, approved=decision.approved, by=decision.by)
-    if arguments is None:
+    if option.grants == "arguments" and arguments is None:
         return None
-    return RememberedDecision(tool=tool, arguments=arguments, approved=decision.approved, by=decision.by)
+    return RememberedDecision(
+        tool=tool,
+        arguments=arguments if option.grants == "arguments" else None,
+        approved=decision.approved,
+        by=None if decision.by is None else clip(decision.by, NAME_CHARS),
+    )
 
 
 def matches(remembered: RememberedDecision, tool: str, arguments: str | None) -> bool:

@@ -186,6 +186,14 @@ def test_what_is_granted_for_the_arguments_is_never_remembered_for_the_whole_too
     assert remembered_of(decision, request, "send", "d") is not None
 
 
+def test_only_so_much_of_a_name_is_remembered() -> None:
+    """A thread is loaded with all that it remembers."""
+    decision = decided(GATE, option_id="always").with_(by="x" * REASON_CHARS)
+    remembered = remembered_of(decision, GATE, "send", None)
+    assert remembered is not None
+    assert len(remembered.by or "") == 200
+
+
 def test_an_end_without_a_decision_is_not_remembered() -> None:
     """Nobody has said anything."""
     assert remembered_of(Decision(resolution="expired", option_id="always"), GATE, "send", "d") is None
