@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from perdure.batch import Refused, SyncBatch, SyncReport, changes_tree
+from perdure.batch import Refused, SyncBatch, SyncReport, TreeReport, changes_tree
 from perdure.errors import BlobNotFound, StaleWriter, StepSealed, StoreError
 from perdure.messages import Part
 from perdure.ports import Step, StepOutcome, ThreadRecord
@@ -63,7 +63,8 @@ class MemoryStore(MemoryPaths):
         """See `perdure.ports.ConversationStore`."""
         thread = self._thread(batch.thread_id)
         if (thread.record.version, thread.sync_id) == (batch.number, batch.sync_id):
-            return self._report(batch)
+            tree = tree_report(thread) if any(map(changes_tree, batch.operations)) else None
+            return _done(batch, tree)
         refused = self._missing(batch)
         if not refused and thread.record.version != batch.number - 1:
             raise StaleWriter(
@@ -77,17 +78,12 @@ class MemoryStore(MemoryPaths):
         if unfit := applying.run():
             return SyncReport(number=batch.number - 1, refused=(unfit,))
         self._take(batch, applying)
-        return self._report(batch)
+        return _done(batch, applying.report())
 
     def _missing(self, batch: SyncBatch) -> tuple[Refused, ...]:
         stored = {blob for thread in self._line(batch.thread_id) for blob in thread.blobs}
         wanted = batch_sql.blobs(batch).items()
         return tuple(Refused(input_id=input_id, missing=True) for input_id, blobs in wanted if not blobs <= stored)
-
-    def _report(self, batch: SyncBatch) -> SyncReport:
-        # Asked for again it is the same: nothing but a batch changes what it says.
-        tree = tree_report(self._thread(batch.thread_id)) if any(map(changes_tree, batch.operations)) else None
-        return SyncReport(number=batch.number, steps=batch_sql.durable_steps(batch), tree=tree)
 
     def _take(self, batch: SyncBatch, applied: MemoryBatch) -> None:
         """The draft takes the place of its thread, and what hangs on removed messages follows."""
@@ -174,6 +170,10 @@ class MemoryStore(MemoryPaths):
                 if blob in thread.blobs:
                     return thread.blobs[blob]
         raise BlobNotFound(thread_id, blob)
+
+
+def _done(batch: SyncBatch, tree: TreeReport | None) -> SyncReport:
+    return SyncReport(number=batch.number, steps=batch_sql.durable_steps(batch), tree=tree)
 
 
 def _accepted(thread: MemoryThread, batch: SyncBatch) -> tuple[Refused, ...]:

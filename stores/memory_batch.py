@@ -61,6 +61,10 @@ class MemoryBatch:
                 return Refused(input_id=known[0], detail=str(error))
         return None
 
+    def report(self) -> TreeReport | None:
+        """How the tree stands now, if an operation concerned it."""
+        return tree_report(self.draft, self._tree) if self._tree is not None else None
+
     def anchor(self, message_id: str | None) -> Anchor:
         """What is stored for a parent in the tree: the root stands for what the thread inherits."""
         record = self.draft.record
@@ -199,9 +203,10 @@ def tree_of_thread(thread: MemoryThread) -> Tree:
     return tree_of(rows, remembered, thread.record.head_id)
 
 
-def tree_report(thread: MemoryThread) -> TreeReport:
+def tree_report(thread: MemoryThread, tree: Tree | None = None) -> TreeReport:
     """How the thread's tree stands."""
-    tree, running = tree_of_thread(thread), thread.running()
+    tree = tree_of_thread(thread) if tree is None else tree
+    running = thread.running()
     head = thread.messages.get(tree.head_id or "")
     return report(
         tree,
