@@ -363,5 +363,7 @@ def _checked(id: str) -> str:
     try:
         return _id.validate_python(id)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise UsageError(f"{clip(id, PREVIEW_CHARS)!r} cannot be an id: {reason}.") from error
+        shown = clip(id, PREVIEW_CHARS)
+        raise UsageError(
+            f"{shown!r} cannot be an id: it has 1 to 200 characters, and no control characters."
+        ) from error

@@ -11,6 +11,7 @@ from typing import Final
 from perdure.codec import Text, Wire, clip
 from perdure.contract import CallStatus, SubscriptionStatus, ThreadStatus
 from perdure.messages import Status
+from perdure.quantity import quantity
 from perdure.waiting import call_state, moment
 
 RECENT_LINES = 12
@@ -42,7 +43,7 @@ def details(status: ThreadStatus, lines: tuple[Line, ...], title: str | None = N
             *([f"## {_plain(title)}", ""] if title else []),
             f"**{_headline(status)}**",
             "",
-            f"Agent `{_code(status.agent)}` · turn {status.turn} · {usage.requests} model calls · "
+            f"Agent `{_code(status.agent)}` · turn {status.turn} · {quantity(usage.requests, 'model call')} · "
             f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out",
             *_problems(status),
             *_waiting(status),
@@ -69,7 +70,7 @@ def _headline(status: ThreadStatus) -> str:
     match status.state:
         case "running":
             calls = sum(call.state != "settled" for call in status.open_calls)
-            doing = f"waits for {calls} tool call(s)" if calls else "the model is answering"
+            doing = f"waits for {quantity(calls, 'tool call')}" if calls else "the model is answering"
             return f"Running: turn {status.turn}, step {status.step + 1}, {doing}"
         case "waiting":
             return (
@@ -84,7 +85,8 @@ def _headline(status: ThreadStatus) -> str:
 def _needs(calls: list[CallStatus]) -> str:
     approvals = sum(call.state == "approval" for call in calls)
     outside = sum(call.state != "approval" and call.kind != "workflow" for call in calls)
-    needs = [f"{approvals} approval(s)"] * bool(approvals) + [f"{outside} result(s) from outside"] * bool(outside)
+    needs = [quantity(approvals, "approval")] * bool(approvals)
+    needs += [f"{quantity(outside, 'result')} from outside"] * bool(outside)
     if needs:
         return f"needs {' and '.join(needs)}"
     due = [call.due for call in calls if call.due is not None]
@@ -109,15 +111,16 @@ def _waiting(status: ThreadStatus) -> list[str]:
         calls.append(f"- and {len(status.open_calls) - SHOWN_CALLS} more")
     lines = ["", "### Open tool calls", "", *calls] if calls else []
     if status.queued or status.deferred:
-        lines += ["", f"{status.queued} message(s) queued, {status.deferred} event(s) deferred."]
+        lines += ["", f"{quantity(status.queued, 'message')} queued, {quantity(status.deferred, 'event')} deferred."]
     if status.dropped:
-        lines += ["", f"{status.dropped} event(s) or result(s) dropped: nothing waited for them."]
+        lines += ["", f"Events or results dropped, since nothing waited for them: {status.dropped:,}."]
     return lines
 
 
 def _subscriptions(known: tuple[SubscriptionStatus, ...]) -> list[str]:
     lines = [
-        f"- `{_code(one.tool, NAME_CHARS)}` {one.received} event(s){_paused(one)} · `{_code(one.call_id, NAME_CHARS)}`"
+        f"- `{_code(one.tool, NAME_CHARS)}` {quantity(one.received, 'event')}{_paused(one)} · "
+        f"`{_code(one.call_id, NAME_CHARS)}`"
         for one in known[:SHOWN_SUBSCRIPTIONS]
     ]
     if len(known) > SHOWN_SUBSCRIPTIONS:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
@@ -186,7 +187,25 @@ def gateway_address(host: str, port: int) -> str:
 
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"PERDURE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}"
+    return f"PERDURE_{'_'.join(map(str, first['loc'])).upper()}: {_wanted(first)}"
+
+
+def _wanted(error: ErrorDetails) -> str:
+    """What a value should be instead, in words for who sets it."""
+    bounds = error.get("ctx", {})
+    match error["type"]:
+        case "int_parsing" | "int_type" | "int_from_float":
+            return "it must be a whole number"
+        case "bool_parsing" | "bool_type":
+            return "it must be true or false"
+        case "greater_than_equal":
+            return f"it must be at least {bounds['ge']}"
+        case "less_than_equal":
+            return f"it must be at most {bounds['le']}"
+        case "literal_error":
+            return f"it must be {bounds['expected']}"
+        case _:
+            return error["msg"].removeprefix("Value error, ")
 
 
 def _is_alive(pid: int) -> bool:

@@ -4,6 +4,7 @@ from perdure.batch import TrackSubscription
 from perdure.codec import clip
 from perdure.history_state import LiveCall, SubscriptionLimits
 from perdure.ports import Subscription
+from perdure.quantity import quantity
 
 ARGUMENT_CHARS = 2_000
 """Arguments of the call that subscribed, shown with each of its events; longer ones are left out."""
@@ -27,9 +28,9 @@ def counted(subscription: Subscription, at: float, limits: SubscriptionLimits) -
     received = subscription.received + 1
     paused = None
     if in_minute >= limits.events_per_minute:
-        paused = f"{in_minute} events came within a minute"
+        paused = f"{quantity(in_minute, 'event')} came within a minute"
     elif limits.events is not None and received >= limits.events:
-        paused = f"it has sent {received} events, as many as one subscription may"
+        paused = f"it has sent {quantity(received, 'event')}, as many as one subscription may"
     return subscription.with_(minute=minute, in_minute=in_minute, received=received, paused=paused)
 
 
@@ -45,7 +46,8 @@ def pause_note(subscription: Subscription) -> str | None:
 
 def too_many(limit: int) -> str:
     """The answer to a call that would have opened one subscription too many."""
-    return f"There are {limit} active subscriptions, as many as a thread may have. Cancel one first, then try again."
+    active = quantity(limit, "active subscription")
+    return f"This thread has {active}, as many as it may. Cancel one first, then try again."
 
 
 def with_id(content: str, call_id: str) -> str:

@@ -44,17 +44,17 @@ def test_a_running_turn_shows_its_calls_and_who_waits() -> None:
     usage = Usage(requests=3, input_tokens=12345, output_tokens=67)
     running = IDLE.with_(state="running", turn=4, step=1, open_calls=calls, queued=2, deferred=1, usage=usage)
     page = details(running, ())
-    assert "**Running: turn 4, step 2, waits for 2 tool call(s)**" in page
+    assert "**Running: turn 4, step 2, waits for 2 tool calls**" in page
     assert "3 model calls · 12,345 tokens in, 67 out" in page
     assert '- `get_weather({"city":"Paris"})` running · `call_1`' in page
     assert "- `ask()` waiting for the user's side · `call_2`" in page
-    assert "2 message(s) queued, 1 event(s) deferred." in page
+    assert "2 messages queued, 1 event deferred." in page
 
 
 def test_a_turn_that_waits_for_the_user_s_side_says_for_how_many_results() -> None:
     """Whoever looks knows that no worker is at fault."""
     waiting = IDLE.with_(state="waiting", turn=1, open_calls=(CallStatus(call_id="c", tool="ask", kind="client"),))
-    assert "**Waiting: turn 1 needs 1 result(s) from outside**" in details(waiting, ())
+    assert "**Waiting: turn 1 needs 1 result from outside**" in details(waiting, ())
 
 
 def test_a_sleeper_says_when_it_wakes() -> None:
@@ -68,7 +68,7 @@ def test_a_sleeper_says_when_it_wakes() -> None:
     assert "**Waiting: turn 2 sleeps until something happens**" in page
     remote = CallStatus(call_id="r", tool="deploy", kind="rap", due=1e9)
     page = details(IDLE.with_(state="waiting", turn=2, open_calls=(endless, remote)), ())
-    assert "**Waiting: turn 2 needs 1 result(s) from outside**" in page
+    assert "**Waiting: turn 2 needs 1 result from outside**" in page
     assert "- `deploy()` waiting for its tool server until 2001-09-09 01:46:40 UTC · `r`" in page
 
 
@@ -77,9 +77,9 @@ def test_subscriptions_are_listed_with_their_counts_and_pauses() -> None:
     paused = SubscriptionStatus(call_id="call_2", tool="prices", received=600, paused="600 events *came* in a minute")
     known = (SubscriptionStatus(call_id="call_1", tool="mail", received=3), paused)
     page = details(IDLE.with_(subscriptions=known, dropped=7), ())
-    assert "### Subscriptions\n\n- `mail` 3 event(s) · `call_1`\n" in page
-    assert "- `prices` 600 event(s), **paused**: 600 events \\*came\\* in a minute · `call_2`" in page
-    assert "7 event(s) or result(s) dropped: nothing waited for them." in page
+    assert "### Subscriptions\n\n- `mail` 3 events · `call_1`\n" in page
+    assert "- `prices` 600 events, **paused**: 600 events \\*came\\* in a minute · `call_2`" in page
+    assert "Events or results dropped, since nothing waited for them: 7." in page
     assert "dropped" not in details(IDLE, ())
     page = details(IDLE.with_(subscriptions=known * SHOWN_SUBSCRIPTIONS), ())
     assert f"- and {SHOWN_SUBSCRIPTIONS} more" in page
@@ -94,10 +94,10 @@ def test_a_paused_turn_says_whom_it_waits_for() -> None:
     )
     paused = IDLE.with_(state="waiting", turn=3, open_calls=calls)
     page = details(paused, ())
-    assert "**Waiting: turn 3 needs 1 approval(s) and 1 result(s) from outside**" in page
+    assert "**Waiting: turn 3 needs 1 approval and 1 result from outside**" in page
     assert '- `send({"to":"all"})` waiting for approval until 2026-12-01 09:00 UTC · `call_1`' in page
-    assert "turn 3 needs 1 approval(s)**" in details(paused.with_(open_calls=calls[:1]), ())
-    assert "turn 3 needs 1 result(s) from outside**" in details(paused.with_(open_calls=calls[1:]), ())
+    assert "turn 3 needs 1 approval**" in details(paused.with_(open_calls=calls[:1]), ())
+    assert "turn 3 needs 1 result from outside**" in details(paused.with_(open_calls=calls[1:]), ())
 
 
 def test_child_threads_are_said_with_the_command_that_lists_them() -> None:
@@ -170,6 +170,16 @@ def test_any_status_can_be_shown(status: Any, words: str) -> None:
     """The page is valid UTF-8, since Temporal takes nothing else and would fail the thread's task for it."""
     details(status, remember((), "User", words)).encode("utf-8")
     transcript(remember((), "Tool", words)).encode("utf-8")
+
+
+def test_one_of_a_thing_is_not_told_as_several() -> None:
+    """And three are."""
+    usage = Usage(requests=1)
+    call = CallStatus(call_id="c", tool="look", state="running")
+    one = details(IDLE.with_(state="running", usage=usage, queued=1, deferred=3, open_calls=(call,)), ())
+    assert "waits for 1 tool call**" in one
+    assert "1 model call ·" in one
+    assert "1 message queued, 3 events deferred." in one
 
 
 def test_a_page_is_small_whatever_happens() -> None:

@@ -72,11 +72,23 @@ def test_the_environment_sets_every_field(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_a_wrong_value_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that does not fit is a ConfigurationError that names the variable to change."""
-    monkeypatch.setenv("PERDURE_MAX_CACHED_WORKFLOWS", "many")
-    with pytest.raises(ConfigurationError, match=r"^Wrong setting: PERDURE_MAX_CACHED_WORKFLOWS: .*integer"):
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("MAX_CACHED_WORKFLOWS", "many", "it must be a whole number"),
+        ("MAX_CACHED_WORKFLOWS", "-1", "it must be at least 0"),
+        ("GATEWAY_PORT", "99999", "it must be at most 65535"),
+        ("SANDBOX", "perhaps", "it must be true or false"),
+        ("LOG_LEVEL", "loud", "it must be 'debug', 'info', 'warning' or 'error'"),
+        ("GATEWAY_URL", "foo", "it should look like https://agents.example.com"),
+    ],
+)
+def test_a_wrong_value_names_its_variable(name: str, value: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that does not fit is a ConfigurationError that names the variable, and what it takes."""
+    monkeypatch.setenv(f"PERDURE_{name}", value)
+    with pytest.raises(ConfigurationError) as caught:
         load_settings()
+    assert str(caught.value) == f"Wrong setting: PERDURE_{name}: {wanted}."
 
 
 def test_the_database_url_is_not_shown() -> None:

@@ -10,7 +10,7 @@ from perdure.history_state import HistoryState, SpawnPoint, SubscriptionLimits
 from perdure.inputs import Control, Disposition, Event, Interrupt, ToolResult, UserMessage
 from perdure.messages import EventPart, TextPart, ToolResultPart
 from perdure.ports import Subscription, Summary
-from perdure.subscriptions import ARGUMENT_CHARS
+from perdure.subscriptions import ARGUMENT_CHARS, too_many
 from perdure.turn import WOKEN
 from perdure.view import Result, view
 from tests.perdure.driven import Thread, call, results, texts
@@ -120,7 +120,7 @@ def test_a_call_for_a_subscription_too_many_is_an_error() -> None:
     result = thread.last.parts[-1]
     assert isinstance(result, ToolResultPart)
     assert (result.outcome, result.blob) == ("error", None)
-    assert "There are 2 active subscriptions" in result.content
+    assert "This thread has 2 active subscriptions, as many as it may." in result.content
     assert result.size_bytes == len(result.content)
     assert thread.history.take_cancelled() == (third,)
     assert tracked(thread) == names
@@ -363,6 +363,19 @@ def test_too_many_events_in_all_pause_a_subscription() -> None:
     thread.reload()
     paused_by(thread, name, 3, 2000.0)
     assert thread.store.subscriptions[0].paused == "it has sent 3 events, as many as one subscription may"
+
+
+def test_one_event_is_told_as_one() -> None:
+    """Whichever limit it reaches, and of a thread with one subscription too."""
+    for limits, reason in (
+        (SubscriptionLimits(events=1), "it has sent 1 event, as many as one subscription may"),
+        (SubscriptionLimits(events_per_minute=1), "1 event came within a minute"),
+    ):
+        thread = Thread(limits)
+        name = subscribe(thread)
+        thread.take(event(name, 1, at=0.0))
+        assert thread.store.subscriptions[0].paused == reason
+    assert "has 1 active subscription, as many" in too_many(1)
 
 
 def test_events_of_a_paused_subscription_are_dropped_and_counted_until_it_is_resumed() -> None:

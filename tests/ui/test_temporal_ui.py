@@ -104,7 +104,7 @@ async def test_threads_are_found_by_their_search_attributes(
 async def test_current_details_say_how_the_thread_stands(page: Page) -> None:
     """State, who waits for what, totals, and the last messages, whose words never act as markup."""
     await page.follow("/user-metadata")
-    shown = await page.wait_for("Running: turn 4, step 1, waits for 1 tool call(s)", "Last messages")
+    shown = await page.wait_for("Running: turn 4, step 1, waits for 1 tool call", "Last messages")
     for words in (
         TITLE,
         "Agent concierge · turn 4 · 4 model calls",

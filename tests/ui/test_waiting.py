@@ -94,14 +94,14 @@ async def test_current_details_say_who_waits_for_what(
     ui_server: TemporalServer, chromium: Chromium, stack: Stack
 ) -> None:
     """Each open call with its kind and its end, the subscription with its pause, the children, what was dropped."""
-    shown = await details_of(ui_server, chromium, THREAD, "waits for 3 tool call(s)")
+    shown = await details_of(ui_server, chromium, THREAD, "waits for 3 tool calls")
     (known,) = (await stack.client.status(THREAD)).subscriptions
     for words in (
         "sleep(seconds=10000000.0) sleeping until 20",
         "ask_person() waiting for the user's side · call_",
         "elsewhere() running · call_",
-        f"watch_prices 1 event(s), paused: it has sent 1 events, as many as one subscription may · {known.call_id}",
-        "1 event(s) or result(s) dropped: nothing waited for them.",
+        f"watch_prices 1 event, paused: it has sent 1 event, as many as one subscription may · {known.call_id}",
+        "Events or results dropped, since nothing waited for them: 1.",
         f"It has child threads: perdure children {THREAD}.",
     ):
         assert words in shown, shown

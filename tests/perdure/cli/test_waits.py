@@ -264,7 +264,7 @@ async def test_subscriptions_children_and_closing_by_command(waits: Waits) -> No
         return (await waits.client.store.get_active_subscriptions(waits.thread))[0].paused is not None
 
     await eventually(is_paused)
-    shown = f"subscription: subscribe {invocation.id}, 1 event, paused: it has sent 1 events, as many as one"
+    shown = f"subscription: subscribe {invocation.id}, 1 event, paused: it has sent 1 event, as many as one"
     assert (await waits.perdure("subscriptions"))[1].startswith(shown)
     assert await waits.perdure("subscriptions", "--resume", invocation.id) == (
         0,
