@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 
 from perdure.agent import Agent, Limits
+from perdure.approval import ApprovalRequest
 from perdure.builtins import Threads, Timers
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel, Think
 from perdure.tools import Toolset
@@ -29,6 +30,10 @@ def script(asked: Asked) -> Reply:
             return Reply(Call("look", {"city": "Oslo"}), Call("hang"))
         case ["confirm", *_] if not asked.results:
             return Reply(Call("confirm", {"question": "Really?"}))
+        case ["pay", *amounts] if not asked.results:
+            return Reply(*(Call("pay", {"amount": int(amount)}) for amount in amounts))
+        case ["hurry", *_] if not asked.results:
+            return Reply(Call("hurry"))
         case ["loop", *_]:
             return Reply(Call("look", {"city": "Bonn"}))
         case ["retry", *_]:
@@ -68,6 +73,7 @@ def agents() -> list[Agent]:
         _agent("continue_as_new", Limits(history_events=30)),
         _agent("store_slow", Limits(history_events=30)),
         _agent("hibernation", Limits(idle=timedelta(seconds=1))),
+        _agent("pauses", Limits(history_events=60)),
         _agent("sleep", Limits(), Timers()),
         _agent("sleep_on", Limits(history_events=10), Timers()),
         _agent("children", Limits(), Threads()),
@@ -89,6 +95,16 @@ def _agent(name: str, limits: Limits, *toolsets: Toolset) -> Agent:
         """Never return."""
         await asyncio.Event().wait()
         return "never"
+
+    @agent.tool(approval="always")
+    async def pay(amount: int) -> str:
+        """Pay, if somebody approves it."""
+        return f"paid {amount}"
+
+    @agent.tool(approval=lambda arguments: ApprovalRequest(expires_s=0.5))
+    async def hurry() -> str:
+        """Nobody approves this in time."""
+        return "hurried"
 
     @agent.tool(kind="client")
     async def confirm(question: str) -> str:

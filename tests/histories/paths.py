@@ -1,12 +1,16 @@
 """The paths that a thread can take through its workflow, each walked once on real servers to be recorded."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from temporalio.client import WorkflowExecutionStatus
 
 from perdure import ids
+from perdure.batch import SetStatus, SyncBatch
+from perdure.errors import UsageError
 from perdure.history import HistoryManager
 from perdure.inputs import UserMessage
+from perdure.messages import ToolCallPart
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.histories.walk import Walk
@@ -156,6 +160,72 @@ async def write_from_elsewhere(store: PostgresStore, thread: str, text: str) -> 
     await store.append_messages(batch)
 
 
+async def calls_go_on(walk: Walk) -> None:
+    """Somebody else writes the thread while a tool runs: it runs on, and its turn is stopped afterwards."""
+    await walk.send("hang")
+    await walk.calls("settled")
+    tail = await walk.store.load_tail(walk.name)
+    assert tail.message is not None
+    aside = SetStatus(message_id=tail.message.id, status=tail.message.status)
+    number = tail.thread.version + 1
+    await walk.store.append_messages(
+        SyncBatch(thread_id=walk.name, number=number, sync_id="elsewhere", operations=(aside,))
+    )
+    await walk.ask("hi")
+
+
+async def branches(walk: Walk) -> None:
+    """Edits, other answers, switches while an answer streams, notes, deletions, a reset, and what is refused."""
+    client = walk.stack.client
+    words = await walk.send("hi")
+    await walk.settled(words)
+    await walk.settled((await client.edit(walk.name, words, "story", id="edit")).message_id)
+    again = await client.regenerate(walk.name, (await client.history(walk.name))[-1].id, id="again")
+    await walk.streams()
+    await client.switch_branch(walk.name, words, id="away")
+    await client.send(walk.name, "by the way", id="aside", run=False)
+    assert again.message_id is not None
+    await client.wait_settled(walk.name, again.message_id)
+    await client.annotate(walk.name, words, {"seen": True}, id="note")
+    await client.switch_branch(walk.name, again.message_id, id="back")
+    below = await client.send(walk.name, "story on", id="on", parent_id=again.message_id)
+    await walk.streams()
+    await client.delete_message(walk.name, (await client.history(walk.name))[-1].id, id="gone")
+    for id, action in (("no", client.delete_message), ("nor", client.switch_branch)):
+        with suppress(UsageError):
+            await action(walk.name, "nowhere", id=id)
+    await client.reset(walk.name, words, id="reset")
+    assert below.message_id
+    await walk.ask("more")
+
+
+async def pauses(walk: Walk) -> None:
+    """Approvals and refusals, one that expires, words over a pause, one that rests while another branch is shown."""
+    client = walk.stack.client
+    paying = await walk.send("pay 1 2")
+    first, second = await walk.asked(2)
+    await client.deny(walk.name, first, "too little")
+    await client.tool_result(walk.name, second, "paid by hand", message_id=await walk.head(), preliminary=True)
+    await client.approve(walk.name, second)
+    await walk.settled(paying)
+    await walk.ask("hurry")
+    await walk.send("pay 3")
+    await walk.asked(1)
+    turn = await walk.head()
+    await walk.ask("never mind")
+    (call,) = [part for part in (await client.history(walk.name))[-3].parts if isinstance(part, ToolCallPart)]
+    await client.tool_result(walk.name, call.call_id, "late", message_id=turn)
+    resting = await walk.send("pay 4")
+    (call_id,) = await walk.asked(1)
+    turn = await walk.head()
+    await walk.settled((await client.edit(walk.name, resting, "hi again", id="edit")).message_id)
+    await client.switch_branch(walk.name, turn, id="back")
+    await walk.asked(1)
+    await client.decide(walk.name, call_id, option_id="allow_always")
+    await walk.settled(resting)
+    await walk.ask("pay 5")
+
+
 async def taken_over(walk: Walk) -> None:
     """Runs are terminated, one in mid stream and one in mid tool; the next ones take their turns up."""
     message_id = await walk.send("story")
@@ -302,6 +372,9 @@ PATHS: tuple[Path, ...] = (
     store_away,
     store_slow,
     stale_writer,
+    calls_go_on,
+    branches,
+    pauses,
     taken_over,
     cancelled,
     refused_start,

@@ -70,6 +70,20 @@ class Walk:
 
         await eventually(is_there)
 
+    async def asked(self, count: int) -> list[str]:
+        """Wait until so many calls wait for somebody to approve them; their ids."""
+
+        async def waiting() -> list[str]:
+            calls = await self.stack.client.open_calls(self.name)
+            asked = [call.call_id for call in calls if call.state == "approval"]
+            return asked if len(asked) == count else []
+
+        return await eventually(waiting)
+
+    async def head(self) -> str:
+        """The message that is shown last."""
+        return (await self.stack.client.history(self.name))[-1].id
+
     async def ended(self, status: WorkflowExecutionStatus) -> None:
         """Wait until the present run has this status."""
 
