@@ -175,8 +175,11 @@ async def test_parts_go_to_the_end_of_a_message_only(store: Store) -> None:
 async def test_a_parent_must_be_stored(store: Store) -> None:
     """A message that hangs on nothing would cut the conversation short for every later reader."""
     await started(store)
+    report = await write(store, 2, user("u2", parent_id="nobody"))
+    assert report.refused == (Refused(input_id="in-u2", detail="There is no message 'nobody' in this thread."),)
     with pytest.raises(StoreError):
-        await write(store, 2, user("u2", parent_id="nobody"))
+        await write(store, 2, assistant("a2", 2, parent_id="nobody"))
+    assert await texts(store) == ["hi"]
 
 
 async def test_messages_do_not_hang_on_themselves(store: Store) -> None:

@@ -160,15 +160,6 @@ async def test_a_cut_of_zero_parts_leaves_the_message_empty(store: Store) -> Non
     assert shape(await store.load_history_with_ancestors("k")) == [("u1", 1), ("a1", 0)]
 
 
-async def test_a_message_may_name_a_parent_in_another_thread(store: Store) -> None:
-    """The cut is that of the message, whatever the thread's spawn point."""
-    await conversation(store)
-    await child(store, "a2", None)
-    first = Message(id="k1", thread_id="k", role="user", parent_id="a1", parent_parts=1)
-    await write(store, 1, AppendMessage(message=first), thread_id="k")
-    assert shape(await store.load_history_with_ancestors("k")) == [("u1", 1), ("a1", 1), ("k1", 0)]
-
-
 async def test_a_summary_takes_the_place_of_what_it_covers(store: Store) -> None:
     """The path begins with it; the messages stay in the store and are counted."""
     await conversation(store)
