@@ -142,14 +142,9 @@ class CompleteActivities:
         return outline(parts, outcome, catalog)
 
     async def _path(self, request: CompleteRequest) -> Path:
-        """The path to the turn's own message, wherever the head is."""
-        path = await self._paths.load(request.thread_id, request.message_id)
-        if request.message_id is None and (not path.messages or path.messages[-1].turn != request.turn):
-            # It was the head when this call was asked for. Since then somebody has opened another branch, or written
-            # below it, and the call was tried again: it still answers what it was asked for.
-            message_id = ids.turn_message_id(request.thread_id, request.turn)
-            path = await self._paths.load(request.thread_id, message_id)
-        return path
+        """The path to the turn's own message, wherever the head is by now: it may have moved between two attempts."""
+        own = request.message_id or ids.turn_message_id(request.thread_id, request.turn)
+        return await self._paths.load(request.thread_id, own)
 
     async def _messages(self, thread_id: str, path: Path, model: Model[Any]) -> list[ModelMessage]:
         seen = view(path)

@@ -109,7 +109,8 @@ class CompleteRequest(Wire):
     """Input of `complete`: one model call. The attempt is Temporal's attempt of the activity, after `attempts` others.
 
     A run that takes a turn over from another counts on from there, so that the two never write as the same attempt.
-    `message_id` is the turn's message, if that is not the head: the model reads the path to it.
+    The model reads the path to the turn's message, wherever the head is: `message_id`, if that is not the id that turns
+    of the thread's own have.
     """
 
     thread_id: str

@@ -278,7 +278,7 @@ class AgentThread:
         if turn.running:
             self.history.discard_turn()  # an earlier `step` broke off in here
         number, step = self.history.begin_step()
-        call = asyncio.create_task(self._ask(number, step, turn.attempts))
+        call = asyncio.create_task(self._ask(turn.message_id, number, step, turn.attempts))
         try:
             while not call.done():
                 await self._wait([call])
@@ -292,9 +292,14 @@ class AgentThread:
             await _give_up([call])
         await self.sync()
 
-    async def _ask(self, turn: int, step: int, attempts: int) -> CompleteResult:
+    async def _ask(self, message_id: str, turn: int, step: int, attempts: int) -> CompleteResult:
         request = CompleteRequest(
-            thread_id=self._thread.thread_id, agent=self._thread.agent, turn=turn, step=step, attempts=attempts
+            thread_id=self._thread.thread_id,
+            agent=self._thread.agent,
+            turn=turn,
+            step=step,
+            attempts=attempts,
+            message_id=message_id,
         )
         if self._asked[:2] != (turn, step):
             self._asked = (turn, step, attempts)

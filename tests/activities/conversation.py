@@ -91,7 +91,7 @@ class Conversation:
     """One thread. `say` opens a turn, `complete` makes a model call, `commit` makes it history.
 
     Attributes:
-        named: whether the requests name the turn's message, as they do when it is not the head.
+        named: whether the requests name the turn's message, as they do when it came from outside.
     """
 
     def __init__(self, store: MemoryStore, agent: Agent, activities: CompleteActivities) -> None:
