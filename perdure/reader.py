@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
-from perdure.errors import StoreUnavailable, UsageError, ViewOutdated
+from perdure.errors import StoreUnavailable, UnknownMessage, UsageError, ViewOutdated
 from perdure.large_text import LargeTexts
 from perdure.messages import Message
 from perdure.ports import Change, Choice, Snapshot, Store, StoredTree, ThreadRecord
@@ -58,21 +58,23 @@ class ThreadReader:
 
     async def branches(self, thread_id: str, message_id: str) -> tuple[Branch, ...]:
         """The message and those that stand beside it, in order. Raises ThreadNotFound, UnknownMessage."""
-        tree = shape(await self.store.load_tree(thread_id, parts=False))
-        parent_id = tree.get(message_id).parent_id
-        siblings = tree.branches(message_id)
-        return tuple(
-            [
+        while True:
+            tree = shape(await self.store.load_tree(thread_id, parts=False))
+            parent_id = tree.get(message_id).parent_id
+            try:
+                texts = [await self._beginning(thread_id, parent_id, name) for name in tree.branches(message_id)]
+            except UnknownMessage:
+                continue  # one was deleted since the tree was read
+            return tuple(
                 Branch(
-                    message_id=sibling,
-                    role=tree.get(sibling).content.role,
-                    status=tree.get(sibling).content.status,
-                    text=await self._beginning(thread_id, parent_id, sibling),
-                    selected=sibling == tree.remembered(parent_id),
+                    message_id=name,
+                    role=tree.get(name).content.role,
+                    status=tree.get(name).content.status,
+                    text=text,
+                    selected=name == tree.remembered(parent_id),
                 )
-                for sibling in siblings
-            ]
-        )
+                for name, text in zip(tree.branches(message_id), texts, strict=True)
+            )
 
     async def _beginning(self, thread_id: str, parent_id: str | None, message_id: str) -> str:
         """The first words of a message, read with it alone: a tree may be large."""
@@ -189,11 +191,16 @@ class ThreadReader:
 
     async def _branch(self, thread_id: str, message_id: str) -> View | None:
         """A message that is not shown, with what is below it; None if there is none."""
-        tree = shape(await self.store.load_tree(thread_id, parts=False))
-        if message_id not in tree:
-            return None
-        above = tree.get(message_id).parent_id
-        path = await self.store.load_history_with_ancestors(thread_id, above, leaf(tree, message_id))
+        while True:
+            tree = shape(await self.store.load_tree(thread_id, parts=False))
+            if message_id not in tree:
+                return None
+            above, end = tree.get(message_id).parent_id, leaf(tree, message_id)
+            try:
+                path = await self.store.load_history_with_ancestors(thread_id, above, end)
+                break
+            except UnknownMessage:
+                continue  # it was deleted since the tree was read
         view = View()
         view.messages = [await self._texts.message(thread_id, message) for message in path.messages]
         return view

@@ -1,7 +1,7 @@
 """Threads as they are read, when their conversations branch."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
@@ -10,10 +10,10 @@ from perdure.approval import ApprovalRequest, Decision
 from perdure.batch import SetDue
 from perdure.errors import StoreUnavailable, ThreadNotFound, UnknownMessage
 from perdure.messages import Message, TextPart, ToolCallPart
-from perdure.ports import Change, Snapshot
+from perdure.ports import Change, Snapshot, StoredTree
 from perdure.reader import ThreadReader
 from perdure.turn_buffer import Chunk
-from perdure.watch import View, WatchEvent
+from perdure.watch import View, WatchEvent, is_settled
 from stores.memory import MemoryStore
 from tests.talk import THREAD, Talk
 
@@ -125,6 +125,52 @@ async def test_branches_are_told_with_what_they_begin_with() -> None:
         await reader.branches(THREAD, "nope")
     with pytest.raises(ThreadNotFound):
         await reader.branches("nope", "u1")
+
+
+class RacingStore(MemoryStore):
+    """A store in which something happens whenever its tree has been read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.races: list[Callable[[], Awaitable[None]]] = []
+
+    async def load_tree(self, thread_id: str, *, parts: bool = True) -> StoredTree:
+        """The tree as it was before."""
+        tree = await super().load_tree(thread_id, parts=parts)
+        if self.races:
+            await self.races.pop()()
+        return tree
+
+
+async def test_branches_are_told_as_they_are_while_messages_are_deleted() -> None:
+    """One that has gone is not among them; only if the message itself has, there is nothing to tell."""
+    store = RacingStore()
+    talk = await Talk.begin(store)
+    for words in ("one", "two", "three"):
+        await talk.say(words, beside="u1" if talk.turn else None)
+        await talk.commit((TextPart(text="x"),))
+    store.races.append(lambda: talk.delete("u2"))
+    reader = ThreadReader(store)
+    assert [one.text for one in await reader.branches(THREAD, "u1")] == ["one", "three", "x"]
+    store.races.append(lambda: talk.delete("u1"))
+    with pytest.raises(UnknownMessage, match="'u1'"):
+        await reader.branches(THREAD, "u1")
+
+
+async def test_a_hidden_turn_is_found_while_messages_below_it_are_deleted() -> None:
+    """What was deleted between two reads is nothing to fail over."""
+    store = RacingStore()
+    talk = await Talk.begin(store)
+    await talk.say("one")
+    await talk.commit((TextPart(text="first"),))
+    await talk.note("below it")
+    below = (await store.get_thread(THREAD)).head_id
+    assert below is not None
+    await talk.say("two", beside="u1")
+    store.races.append(lambda: talk.delete(below))
+    turn = await ThreadReader(store)._turn(THREAD, "u1", lambda view: view.turn("u1"), is_settled)
+    assert (turn.id, turn.parts) == ("a1", (TextPart(text="first"),))
+    assert store.races == []
 
 
 async def test_the_tree_holds_every_branch_with_its_words_in_full() -> None:
