@@ -217,7 +217,8 @@ def _open_turn(tail: Tail) -> OpenTurn:
             due=call.due,
             settled=call.result is not None,
             approved=call.decision is not None and call.decision.approved is True,
-            decided=digest_of(call.decision) if call.decision else None,
+            # Loaded for a workflow it comes without its words, and with the digest of the whole.
+            decided=call.decision_digest or (call.decision.digest if call.decision else None),
         )
         for call in tail.calls
     )

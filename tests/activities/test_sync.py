@@ -9,14 +9,14 @@ from activities.store_call import store_call
 from activities.sync import SyncActivities
 from perdure import ids
 from perdure.agent import Agent, Agents, Limits
-from perdure.approval import ApprovalOption, ApprovalRequest, Decision, arguments_digest
-from perdure.batch import AppendMessage, AppendParts, SyncBatch, SyncReport
+from perdure.approval import ApprovalOption, ApprovalRequest, Decision, arguments_digest, decision_of
+from perdure.batch import AppendMessage, AppendParts, Decide, Operation, SyncBatch, SyncReport
 from perdure.builtins import Threads, Timers
 from perdure.codec import dumps
 from perdure.contract import CallOutline, LoadRequest, LoadResult, ThreadStart
-from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotFound
+from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotFound, UsageError
 from perdure.history import HistoryManager
-from perdure.inputs import INLINE_BYTES, ToolResult, UserMessage
+from perdure.inputs import INLINE_BYTES, Approval, ToolResult, UserMessage
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
 from perdure.policy import ErrorType
 from perdure.ports import OpenCall, Tail, ThreadRecord
@@ -36,14 +36,16 @@ WAIT = function_tool(wait, timeout=timedelta(hours=1), passive=True)
 ASK = Tool(name="ask", description="Ask the user.", parameters={"type": "object"}, kind="client")
 
 
-async def loaded(*parts: ToolCallPart, results: dict[str, str] | None = None) -> LoadResult:
+async def loaded(
+    *parts: ToolCallPart, results: dict[str, str] | None = None, operations: tuple[Operation, ...] = ()
+) -> LoadResult:
     """What `load` returns of a thread whose open turn has made these calls."""
     store = MemoryStore()
     agents = Agents([Agent(name="a", model=ScriptedModel(["hi"]), tools=[WAIT, ASK], toolsets=[Timers()])])
     await store.create_thread(ThreadRecord(thread_id=THREAD, agent="a"))
     running = Status(state="running")
     message = Message(id="m", thread_id=THREAD, role="assistant", turn=1, status=running, metadata={"n": "x" * 99_999})
-    operations = (AppendMessage(message=message), AppendParts(message_id="m", start=0, parts=parts))
+    operations = (AppendMessage(message=message), AppendParts(message_id="m", start=0, parts=parts), *operations)
     await store.append_messages(SyncBatch(thread_id=THREAD, number=1, sync_id="s", operations=operations))
     for call_id, content in (results or {}).items():
         await store.stage_result(THREAD, ToolResultPart(call_id=call_id, content=content))
@@ -105,6 +107,18 @@ async def test_load_says_what_people_are_asked_without_the_words() -> None:
     assert waiting.arguments_digest == arguments_digest({"n": 1, "text": "a"})
     assert decided.decision == Decision(approved=False, by="ann", at=7.0)
     assert decided.decision_digest == decision.digest
+
+
+async def test_a_decision_is_known_again_after_a_thread_has_slept() -> None:
+    """Its words are in the store alone, and still the same answer is a repetition and another one is refused."""
+    request, said = ApprovalRequest(allow_freeform=True), Approval(call_id="c1", approved=True, text="fine")
+    calls = tuple(ToolCallPart(call_id=name, tool="ask", approval=request) for name in ("c1", "c2"))
+    decide = Decide(call_id="c1", decision=decision_of(request, said, 7.0))
+    history = HistoryManager.from_tail((await loaded(*calls, operations=(decide,))).tail)
+    assert history.handle_content(said) == "duplicate"
+    with pytest.raises(UsageError):
+        history.handle_content(said.with_(text="no"))
+    assert history.handle_content(said.with_(call_id="c2")) == "settled", "the control: nobody has decided about it"
 
 
 async def test_a_call_of_a_tool_that_was_declared_anew_does_not_keep_a_thread_from_loading() -> None:
