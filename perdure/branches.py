@@ -14,7 +14,6 @@ from perdure.control import ThreadControl, check_object, made
 from perdure.errors import ThreadClosed, UsageError
 from perdure.inputs import ROOT, Disposition, Regenerate, TreeChange
 from perdure.interchange import export_tree, named_blobs, read_import
-from perdure.stored_tree import media_types
 from perdure.thread_calls import new_id
 
 FEEDBACK: Final = "feedback"
@@ -110,9 +109,7 @@ class ThreadBranches(ThreadControl):
         What a child thread inherits is not. The thread is only read: it need not run.
         """
         tree = await self.store.load_tree(thread_id)
-        types = media_types(tree)
-        blobs = sorted(named_blobs(tree))
-        files = {blob: (types[blob], await self.store.get_blob(thread_id, blob)) for blob in blobs}
+        files = {blob: await self.store.get_blob(thread_id, blob) for blob in sorted(named_blobs(tree))}
         return export_tree(tree, files)
 
     async def import_thread(

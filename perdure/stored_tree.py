@@ -1,9 +1,7 @@
 """The branches of a thread as they are read from the store. Pure."""
 
-from collections import defaultdict
-
 from perdure.codec import Text, Wire, clip
-from perdure.messages import EventPart, FilePart, FileRef, Message, Part, Role, Status, TextPart, ToolResultPart
+from perdure.messages import EventPart, Message, Role, Status, TextPart
 from perdure.ports import StoredTree
 from perdure.tree import MessageTree, TreeNode
 
@@ -28,24 +26,6 @@ def shape(tree: StoredTree) -> MessageTree[Message]:
     nodes = [TreeNode(one.message.id, one.parent_id, one.message, one.place) for one in tree.messages]
     # A thread without a message of its own begins at one of another thread: here the root stands for that.
     return MessageTree[Message].from_nodes(nodes, dict(tree.remembered), tree.head_id if nodes else None)
-
-
-def media_types(tree: StoredTree) -> defaultdict[str, str]:
-    """What kind of content each blob of a tree holds: that of its file, and else text."""
-    parts = [part for one in tree.messages for part in one.message.parts]
-    results = [result for call in tree.calls for result in (call.result, call.interim) if result]
-    files = [file for part in (*parts, *results) for file in _files(part)]
-    return defaultdict(lambda: "text/plain", {file.blob: file.media_type for file in files})
-
-
-def _files(part: Part) -> tuple[FilePart | FileRef, ...]:
-    match part:
-        case FilePart():
-            return (part,)
-        case ToolResultPart(files=files):
-            return files
-        case _:
-            return ()
 
 
 def leaf(tree: MessageTree[Message], message_id: str) -> str:
