@@ -180,6 +180,10 @@ class ThreadReader:
                 else:
                     continue
                 turn = find(view) if view else None
+                if is_answered and turn is None and view is shown and message_id is not None:
+                    # The answer was read from the store, which is ahead of what was told of the shown branch so far.
+                    view = await self._branch(thread_id, message_id)
+                    turn = find(view) if view else None
                 if turn and is_done(turn):
                     return turn
                 if message_id is not None and ((is_there and view is None) or (is_answered and turn is None)):

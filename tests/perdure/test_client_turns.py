@@ -208,6 +208,20 @@ async def test_words_that_have_not_come_yet_are_waited_for(turns: Fixture) -> No
         assert (await asyncio.wait_for(settled, 10)).id == "a2"
 
 
+async def test_words_that_are_taken_with_others_are_waited_for(turns: Fixture) -> None:
+    """What is told of the shown branch comes one by one, and the store may be ahead of it: nothing is deleted then."""
+    await turns.talk.say("one")
+    async with waiting(turns.client.wait_settled(THREAD, "w2")) as settled:
+        await still_waits(turns, settled)
+        await turns.complete()
+        words = [Message(id=name, thread_id=THREAD, role="user") for name in ("w1", "w2")]
+        turn = Message(id="a2", thread_id=THREAD, role="assistant", turn=2, status=Status(state="running"))
+        await turns.talk.sync(*(AppendMessage(message=message) for message in (*words, turn)))
+        await still_waits(turns, settled)
+        await turns.talk.sync(SetStatus(message_id="a2", status=Status()))
+        assert (await asyncio.wait_for(settled, 10)).id == "a2"
+
+
 @pytest.mark.parametrize("gone", ["u1", "a1"])
 @pytest.mark.parametrize("hidden", [False, True])
 async def test_a_turn_that_is_deleted_is_not_waited_for(turns: Fixture, gone: str, hidden: bool) -> None:
