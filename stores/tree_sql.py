@@ -76,6 +76,7 @@ def import_messages(operation: ImportMessages, applied: Applied, rows: Collectio
             {
                 **row(message),
                 "at": at,
+                "known": imported.known,
                 "parent_id": message.parent_id,
                 "turn": message.turn,
                 "place": places.get(message.id),
@@ -91,7 +92,6 @@ def import_messages(operation: ImportMessages, applied: Applied, rows: Collectio
     return {
         "kind": operation.kind,
         "blob": operation.blob,
-        "known": [imported.message.id for imported in rows if imported.known],
         "messages": messages,
         "parts": parts,
         "calls": calls,

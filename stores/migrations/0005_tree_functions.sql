@@ -147,28 +147,30 @@ end $$;
 -- can go on.
 create function perdure.apply_import_messages(t perdure.threads, op jsonb) returns perdure.threads language plpgsql as $$
 declare
-    v_known text[] := array(select jsonb_array_elements_text(op -> 'known'));
+    v_known text[] := array(
+        select n.id from jsonb_to_recordset(op -> 'messages') as n(id text, known boolean) where n.known);
 begin
     perform perdure.forget_content(t, v_known);
     t := perdure.end_turns(t, array(
         select m.turn
-        from jsonb_to_recordset(op -> 'messages') as n(id text, turn int) join perdure.messages m on m.id = n.id
-        where n.id = any(v_known) and n.turn <> 0));
+        from jsonb_to_recordset(op -> 'messages') as n(id text, known boolean, turn int)
+        join perdure.messages m on m.id = n.id
+        where n.known and n.turn <> 0));
     update perdure.messages m
     set changed = t.seq + n.at, state = n.state, reason = n.reason, detail = n.detail, metadata = n.metadata,
         source_id = n.source_id, turn = case when n.turn = 0 then m.turn else n.turn end, done_step = null
     from jsonb_to_recordset(op -> 'messages') as n(
-        id text, at int, turn int, state text, reason text, detail text, metadata text, source_id text)
-    where n.id = any(v_known) and m.id = n.id;
+        id text, known boolean, at int, turn int, state text, reason text, detail text, metadata text, source_id text)
+    where n.known and m.id = n.id;
     insert into perdure.messages (id, thread, seq, changed, role, parent_id, parent_parts, turn, state, reason, detail,
                                   metadata, source_id, place, given_id, created_at)
     select m.id, t.thread, t.seq + m.at, t.seq + m.at, m.role, coalesce(m.parent_id, t.spawn_message_id),
            case when m.parent_id is null then t.spawn_parts end, m.turn, m.state, m.reason, m.detail, m.metadata,
            m.source_id, m.place, m.given_id, m.created_at
     from jsonb_to_recordset(op -> 'messages') as m(
-        id text, at int, role text, parent_id text, turn int, state text, reason text, detail text, metadata text,
-        source_id text, place bigint, given_id text, created_at timestamptz)
-    where m.id <> all(v_known);
+        id text, known boolean, at int, role text, parent_id text, turn int, state text, reason text, detail text,
+        metadata text, source_id text, place bigint, given_id text, created_at timestamptz)
+    where not m.known;
     insert into perdure.parts (message_id, position, thread, seq, body, decision)
     select p.message_id, p.position, t.thread, t.seq + p.at, p.body, p.decision
     from jsonb_to_recordset(op -> 'parts') as p(message_id text, position int, at int, body text, decision text);
