@@ -66,7 +66,8 @@ class FilePart(PartBase):
 class ToolCallPart(PartBase):
     """A call as the model wrote it; `arguments` is the exact JSON text. With `error` set it must not be executed.
 
-    With `approval` it runs only once somebody has approved it; `decision` is what became of that question.
+    With `approval` it runs only once somebody has approved it; `decision` is what became of that question. `interrupt`
+    is what an agent elsewhere stopped at, of a call that was imported: its result answers that.
     """
 
     kind: Literal["tool_call"] = "tool_call"
@@ -77,6 +78,7 @@ class ToolCallPart(PartBase):
     provider: ProviderData | None = None
     approval: ApprovalRequest | None = None
     decision: Decision | None = None
+    interrupt: dict[str, Any] | None = None
 
     @property
     def refusal(self) -> "ToolResultPart | None":
