@@ -206,7 +206,7 @@ class ThreadReader:
             except UnknownMessage:
                 continue  # it was deleted since the tree was read
         view = View()
-        view.messages = [await self._texts.message(thread_id, message) for message in path.messages]
+        view.show([await self._texts.message(thread_id, message) for message in path.messages])
         return view
 
     async def _until(self, thread_id: str, is_done: Callable[[], Awaitable[bool]]) -> None:

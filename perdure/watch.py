@@ -8,6 +8,7 @@ before is left out by its sequence number. Other branches go on unseen: what cha
 snapshot that every change of the path brings has it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perdure.errors import ViewOutdated
@@ -60,6 +61,9 @@ class View:
         self.shown: dict[str, Shown] = {}
         self.seq = 0
         self._awaited: str | None = None
+        # Where messages and the thread's own turns are on the path: on a long one nobody looks for them.
+        self._places: dict[str, int] = {}
+        self._turns: set[int] = set()
 
     def apply(self, event: WatchEvent) -> None:
         """Fold one event. Safe to repeat: a change that is in the view already is left out.
@@ -120,16 +124,13 @@ class View:
 
     def message(self, message_id: str) -> Message | None:
         """A message of the path by its id."""
-        return next((message for message in reversed(self.messages) if message.id == message_id), None)
+        place = self._places.get(message_id)
+        return None if place is None else self.messages[place]
 
     def answer(self, message_id: str) -> Message | None:
         """The assistant message that answers a message of the path, once there is one; settled or not."""
-        following = False
-        for message in self.messages:
-            if following and message.role == "assistant":
-                return message
-            following = following or message.id == message_id
-        return None
+        following = self.messages[self._places.get(message_id, len(self.messages)) + 1 :]
+        return next((message for message in following if message.role == "assistant"), None)
 
     def turn(self, message_id: str) -> Message | None:
         """The turn whose message this is, or the one that answers it."""
@@ -138,9 +139,21 @@ class View:
 
     def parts(self, message: Message) -> tuple[Part, ...]:
         """The parts of a message, with what streams for it at the end."""
-        if self.live and _is_turn(message, self.thread_id, self.live.turn):
+        if self.live and self._is_turn(message) and message.turn == self.live.turn:
             return message.parts + self.live.parts
         return message.parts
+
+    def show(self, path: Sequence[Message], above: int = 0) -> None:
+        """Show these messages after the first `above` of the path, in the place of those that were there."""
+        for gone in self.messages[above:]:
+            del self._places[gone.id]
+            if self._is_turn(gone):
+                self._turns.discard(gone.turn)
+        self.messages[above:] = path
+        for place, message in enumerate(path, above):
+            self._places[message.id] = place
+            if self._is_turn(message):
+                self._turns.add(message.turn)
 
     def open_call(self, call_id: str) -> OpenCall | None:
         """How far an open call has come; None if it has not started or is settled."""
@@ -148,19 +161,19 @@ class View:
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self.thread_id = snapshot.thread.thread_id
-        self.messages = list(snapshot.path.messages)
+        self.show(snapshot.path.messages)
         self.live = None
         # Words and the turn that answers them are stored together, so at the end of a snapshot none wait for one.
         self._awaited = None
-        if (step := snapshot.live) and self._shows_turn(step.turn):
+        if (step := snapshot.live) and step.turn in self._turns:
             self.live = LiveStep(step.turn, step.step, step.attempt, TurnBuffer(snapshot.chunks))
-        shown = {message.id for message in self.messages}
-        self.calls = {call.call_id: call for call in snapshot.calls if call.message_id in shown and _has_news(call)}
+        shown = (call for call in snapshot.calls if call.message_id in self._places and _has_news(call))
+        self.calls = {call.call_id: call for call in shown}
         self.choices = {choice.id: choice for choice in snapshot.choices}
         self.shown = {view.view_type: view for view in snapshot.views}
 
     def _take_message(self, seq: int, message: Message) -> None:
-        position = self._position(message.id)
+        position = self._places.get(message.id)
         if position is not None:
             self.messages[position] = message.with_(parts=self.messages[position].parts)
         elif seq == message.seq:
@@ -170,10 +183,10 @@ class View:
 
     def _append(self, message: Message) -> None:
         """A new message is the new head, so the path before it ends at its parent: usually where it ends already."""
-        parent = -1 if message.parent_id is None else self._position(message.parent_id)
+        parent = -1 if message.parent_id is None else self._places.get(message.parent_id)
         if parent is None:
             raise ViewOutdated
-        self.messages[parent + 1 :] = [message]
+        self.show([message], above=parent + 1)
         # Only of words that a turn answers is its number known: then it is the next message.
         self._awaited = message.id if message.role != "assistant" and message.turn else None
 
@@ -181,7 +194,7 @@ class View:
         if isinstance(part, ToolResultPart):
             self.calls.pop(part.call_id, None)
             self._drop_choices(part.call_id)
-        position = self._position(change.message_id)
+        position = self._places.get(change.message_id or "")
         if position is None:
             return
         message = self.messages[position]
@@ -196,7 +209,7 @@ class View:
             self.live = None
 
     def _take_call(self, call: OpenCall) -> None:
-        if _has_news(call) and self._position(call.message_id) is not None:
+        if _has_news(call) and call.message_id in self._places:
             self.calls[call.call_id] = call
         else:
             # A decision ends the time that a call has for it, and then there is nothing more to tell of it.
@@ -218,7 +231,7 @@ class View:
             self.shown[view.view_type] = view
 
     def _take_chunk(self, change: Change) -> None:
-        if not self._shows_turn(change.turn):
+        if change.turn not in self._turns:
             return
         live = self.live
         place = (change.turn, change.step, change.attempt)
@@ -228,13 +241,9 @@ class View:
         if change.chunk:
             live.buffer.add(change.chunk)
 
-    def _position(self, message_id: str | None) -> int | None:
-        """Where a message is on the path; None if it is not. Looked for from the end, where almost all happens."""
-        positions = range(len(self.messages) - 1, -1, -1)
-        return next((position for position in positions if self.messages[position].id == message_id), None)
-
-    def _shows_turn(self, turn: int) -> bool:
-        return any(_is_turn(message, self.thread_id, turn) for message in reversed(self.messages))
+    def _is_turn(self, message: Message) -> bool:
+        # An inherited message of the parent thread may carry the same turn number.
+        return message.role == "assistant" and message.thread_id == self.thread_id
 
 
 def _has_news(call: OpenCall) -> bool:
@@ -255,8 +264,3 @@ def answer_text(message: Message) -> str:
     """What an assistant message says after its last tool call: the answer, without what led to it."""
     last_call = max((at for at, part in enumerate(message.parts) if isinstance(part, ToolResultPart)), default=-1)
     return "".join(part.text for part in message.parts[last_call + 1 :] if isinstance(part, TextPart))
-
-
-def _is_turn(message: Message, thread_id: str, turn: int) -> bool:
-    # An inherited message of the parent thread may carry the same turn number.
-    return message.role == "assistant" and message.turn == turn and message.thread_id == thread_id
