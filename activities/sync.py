@@ -4,15 +4,17 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.catalog import Catalog, ToolCatalog
+from activities.import_file import append_with_imports
 from activities.model_calls import TOOL_CHARS, asking, dispatching, preview
 from activities.rap_client import USER
 from activities.store_call import store_call
 from perdure.agent import Agent, Agents
-from perdure.batch import SyncBatch, SyncReport
+from perdure.batch import ImportMessages, SyncBatch, SyncReport
 from perdure.codec import clip
 from perdure.contract import LOAD, SYNC, LoadRequest, LoadResult
+from perdure.draft import DETAIL_CHARS
 from perdure.errors import UsageError
-from perdure.messages import ToolResultPart
+from perdure.messages import Status, ToolResultPart
 from perdure.policy import ErrorType
 from perdure.ports import OpenCall, Store, Tail, ThreadRecord
 
@@ -98,13 +100,21 @@ class SyncActivities:
     @activity.defn(name=SYNC)
     async def sync(self, batch: SyncBatch) -> SyncReport:
         """Apply a batch; idempotent by its number and sync id."""
+        if any(isinstance(operation, ImportMessages) for operation in batch.operations):
+            return await store_call(append_with_imports(self._store, batch))
         return await store_call(self._store.append_messages(batch))
 
 
 def _outlined(tail: Tail, catalog: Catalog) -> Tail:
     """The tail without words, its calls with what their tools say of them."""
-    message = tail.message.with_(metadata=None) if tail.message else None
-    return tail.with_(message=message, calls=tuple(_outlined_call(call, catalog) for call in tail.calls))
+    message = tail.message.with_(metadata=None, status=_clipped(tail.message.status)) if tail.message else None
+    last = _clipped(tail.last) if tail.last else None
+    return tail.with_(message=message, last=last, calls=tuple(_outlined_call(call, catalog) for call in tail.calls))
+
+
+def _clipped(status: Status) -> Status:
+    """Ours are clipped when they are made; those of an import say whatever they say."""
+    return status if status.detail is None else status.with_(detail=clip(status.detail, DETAIL_CHARS))
 
 
 def _outlined_call(call: OpenCall, catalog: Catalog) -> OpenCall:
