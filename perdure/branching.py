@@ -70,6 +70,7 @@ class Branching(Draft):
             thread_id=self.state.thread_id,
             role="user",
             parent_id=None if at_root else parent_id,
+            turn=self.state.turn + 1 if message.run else 0,
             parts=(part,),
             input_id=message.id,
             metadata=message.metadata,

@@ -119,6 +119,7 @@ class Intake(Branching):
             id=ids.input_message_id(self.state.thread_id, event.id),
             thread_id=self.state.thread_id,
             role="event",
+            turn=self.state.turn + 1,
             parts=(part,) if note is None else (part, TextPart(text=note)),
             input_id=event.id,
         )

@@ -144,6 +144,7 @@ class Status(Wire):
 class Message(Wire):
     """A node of the tree. `parent_parts` cuts an inherited parent: only its first so many parts are on the path.
 
+    `turn` is the turn that an assistant's message is; of words and events the one that answers them, 0 if none does.
     `source_id` is the message that this one was edited from: it says so, and changes nothing in the tree. `metadata`
     is for the people around the conversation and never shown to a model.
     """

@@ -150,7 +150,7 @@ async def test_a_turn_that_a_closed_thread_left_open_is_closed() -> None:
 async def test_words_that_a_closed_thread_left_unanswered_stay_so() -> None:
     """No model is asked for a thread that takes nothing more."""
     store = MemoryStore()
-    await store.create_thread(ThreadRecord(thread_id=THREAD, agent="a"))
+    await store.create_thread(ThreadRecord(thread_id=THREAD, agent="a", kind="child"))
     message = Message(id="m", thread_id=THREAD, role="user", parts=(TextPart(text="hi"),), input_id="m")
     batch = SyncBatch(thread_id=THREAD, number=1, sync_id="s", operations=(AppendMessage(message=message),))
     await store.append_messages(batch)
