@@ -138,7 +138,7 @@ class MemoryBatch:
             self._forget(stored)
             if stored.message.role == "assistant":
                 self.draft.end_turn(stored.message.turn)
-            if stored.message.input_id is not None:
+            if stored.message.input_id in self.draft.inputs:
                 self.draft.inputs[stored.message.input_id] = None
         self.heirs = {name: applied.heir_id if heir in removed else heir for name, heir in self.heirs.items()}
         self.heirs.update(dict.fromkeys(removed, applied.heir_id))

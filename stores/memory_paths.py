@@ -65,7 +65,12 @@ class MemoryPaths(MemoryState):
             path=self._path(thread_id),
             live=live.as_step(*at) if live and at else None,
             chunks=tuple(chunk for _, chunk in live.chunks) if live else (),
-            calls=thread.ordered_calls(),
+            calls=tuple(
+                # Those of other turns wait for their branch to be shown.
+                call
+                for call in thread.ordered_calls()
+                if call.message_id == thread.record.head_id or thread.messages[call.message_id].state == "running"
+            ),
             seq=thread.record.seq,
             choices=thread.waiting_choices(),
             views=thread.shown_views(),

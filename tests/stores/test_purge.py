@@ -7,6 +7,7 @@ import pytest
 
 from perdure.approval import ApprovalRequest, Decision
 from perdure.batch import (
+    CommitResults,
     Decide,
     Operation,
     Refused,
@@ -181,6 +182,21 @@ async def test_a_turn_that_streams_is_gone_with_what_has_streamed(
         await store.finish_step("t", 3, 0, 1, (text(WHOLE),), StepOutcome(), [])
     await written(store, said("u4"), answer("a4", 4, status=RUNNING))
     await store.begin_step("t", 4, 0, 1)
+
+
+async def test_a_turn_that_runs_keeps_its_mark_when_a_newer_one_goes(store: Store) -> None:
+    """Its own late writers are refused as before, and it goes on with the step that is next."""
+    await conversation(store)
+    await written(store, said("u3"), answer("a3", 3, status=RUNNING))
+    await store.finish_step("t", 3, 0, 1, (text("step"), call("c1")), StepOutcome(finish="tool_calls"), [])
+    await written(store, commit("a3", turn=3))
+    await written(store, await imported(store, item("s", "u1", role="assistant")))
+    await by_deletion(store, (await path(store))[-1])
+    with pytest.raises(StepSealed):
+        await store.append_chunks("t", 3, 0, 1, [delta("late")])
+    await written(store, CommitResults(message_id="a3", start=2, call_ids=("c1",), results=(result("c1"),)))
+    assert (await store.load_tail("t")).step == 1
+    await store.append_chunks("t", 3, 1, 1, [delta("next")])
 
 
 @ways
