@@ -29,12 +29,16 @@ from perdure.contract import (
     StopChildrenRequest,
     ThreadStart,
 )
-from perdure.errors import CallNotOpen, StaleWriter
+from perdure.errors import CallNotOpen, SpawnPointNotFound, StaleWriter
 from perdure.inputs import Event
 from perdure.large_text import MISSING
 from perdure.messages import EventPart, Message, Part, ToolCallPart, ToolResultPart
 from perdure.ports import Store, ThreadRecord
 from perdure.thread_texts import event_task, spawned, task, wrong_stack
+
+_OPEN = ("running", "requires_action")
+
+_GIVEN_UP = "The call was given up before it could spawn a thread."
 
 _AT_ONCE = 20
 """Signals that are under way at the same time when many children are stopped."""
@@ -71,7 +75,8 @@ class SpawnActivities:
         else:
             closes = any(isinstance(toolset, Threads) for toolset in self._agents[request.agent].toolsets)
             seed = _for_event(request, chain, request.event, closes)
-        await self._plant(seed)
+        if not await self._plant(seed):
+            return SpawnResult(error=_GIVEN_UP)
         start = ThreadStart(
             title=seed.child.title,
             kind=seed.child.kind,
@@ -101,7 +106,7 @@ class SpawnActivities:
         try:
             call = await self._store.get_call(request.thread_id, request.call_id)
         except CallNotOpen:
-            return "The call was given up before it could spawn a thread.", "", None
+            return _GIVEN_UP, "", None
         check_approved(call)
         arguments = loads_object(call.arguments)
         stack = [thread.thread_id for thread in chain]
@@ -118,9 +123,14 @@ class SpawnActivities:
         part = ToolCallPart(call_id=call.call_id, tool=call.tool, arguments=call.arguments)
         return None, str(arguments["instructions"]), part
 
-    async def _plant(self, seed: _Seed) -> None:
-        """Make the thread and its first message. Ids are those of the cause, so a repetition finds them."""
-        child = await store_call(self._store.create_thread(seed.child))
+    async def _plant(self, seed: _Seed) -> bool:
+        """Make the thread and its first message. Ids are those of the cause, so a repetition finds them.
+
+        False if there is none, since the turn that asked for it was deleted meanwhile.
+        """
+        child = await store_call(self._made(seed.child))
+        if child is None:
+            return False
         await store_call(self._store.set_metadata(child.thread_id, {ORIGIN: seed.origin_call_id}))
         message = Message(
             id=ids.input_message_id(child.thread_id, "seed"),
@@ -139,10 +149,31 @@ class SpawnActivities:
             report = await self._store.append_messages(batch)
         except StaleWriter:
             # It runs already: an attempt before this one has planted it.
-            return
+            return True
         if report.refused and any(isinstance(part, EventPart) and part.blob for part in seed.parts):
             # The event's words are not stored: the child is told so, and its event is not lost without a word.
-            await self._plant(replace(seed, parts=tuple(_without_blob(part) for part in seed.parts)))
+            return await self._plant(replace(seed, parts=tuple(_without_blob(part) for part in seed.parts)))
+        return True
+
+    async def _made(self, child: ThreadRecord) -> ThreadRecord | None:
+        """The thread in the store; None if it is not wanted any more.
+
+        What it was to hang on may have been deleted since. With a call its turn is gone, and nobody waits for it. But
+        an event that was taken in is to be handled: its child hangs on what its parent shows now.
+        """
+        while True:
+            try:
+                return await self._store.create_thread(child)
+            except SpawnPointNotFound:
+                if child.kind != "event" or child.parent_thread_id is None:
+                    return None
+                tail = await self._store.load_tail(child.parent_thread_id, processed=0)
+                parent, is_open = tail.thread, tail.last is not None and tail.last.state in _OPEN
+                # Of a turn that is not over a child inherits nothing: what it asks for has no answers yet.
+                child = child.with_(
+                    spawn_message_id=parent.head_id or parent.spawn_message_id,
+                    spawn_parts=parent.spawn_parts if parent.head_id is None else 0 if is_open else None,
+                )
 
 
 def _without_blob(part: Part) -> Part:

@@ -102,6 +102,13 @@ class ThreadNotFound(StoreError):
         self.thread_id = thread_id
 
 
+class SpawnPointNotFound(StoreError):
+    """The message that a new thread is to inherit up to is not stored: it may just have been deleted."""
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(f"The message {message_id!r}, up to which a thread is to inherit, is not stored.")
+
+
 class BlobNotFound(StoreError):
     """There is no such blob in the thread or its ancestors."""
 

@@ -302,7 +302,10 @@ class ConversationStore(Protocol):
     """Threads, the message tree, parts, the turn buffer, summaries and blobs."""
 
     async def create_thread(self, thread: ThreadRecord) -> ThreadRecord:
-        """Create the thread if there is none of this id; returns the stored one. Safe to repeat."""
+        """Create the thread if there is none of this id; returns the stored one. Safe to repeat.
+
+        Raises SpawnPointNotFound if what it is to inherit up to is not there, or not any more.
+        """
         ...
 
     async def get_thread(self, thread_id: str) -> ThreadRecord:

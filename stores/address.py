@@ -17,6 +17,7 @@ from perdure.errors import (
     ConfigurationError,
     ContentConflict,
     PerdureError,
+    SpawnPointNotFound,
     StaleWriter,
     StepSealed,
     StoreError,
@@ -105,6 +106,8 @@ class Address:
             missing = re.search(r"=\((.*)\) is not present", error.detail or "")
             if missing and (error.constraint_name or "").endswith("thread_id_fkey"):
                 return ThreadNotFound(missing[1])
+            if missing and error.constraint_name == "threads_spawn_message_id_fkey":
+                return SpawnPointNotFound(missing[1])
             return StoreError(f"bug: a row refers to one that is not stored: {error.detail}")
         if isinstance(error, asyncpg.UniqueViolationError):
             return ContentConflict(f"This id is taken already; what is stored stays. {error.detail}")

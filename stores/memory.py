@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from perdure.batch import Refused, SyncBatch, SyncReport, TreeReport, changes_tree
-from perdure.errors import BlobNotFound, StaleWriter, StepSealed, StoreError
+from perdure.errors import BlobNotFound, SpawnPointNotFound, StaleWriter, StepSealed, StoreError
 from perdure.messages import Part
 from perdure.ports import Step, StepOutcome, ThreadRecord
 from perdure.turn_buffer import Chunk
@@ -34,9 +34,10 @@ class MemoryStore(MemoryPaths):
         if thread.thread_id not in self._threads:
             if thread.parent_thread_id is not None:
                 self._thread(thread.parent_thread_id)
-            for message_id in (thread.head_id, thread.spawn_message_id):
-                if message_id is not None and message_id not in self._owners:
-                    raise StoreError(f"bug: thread {thread.thread_id} begins at message {message_id}, not stored")
+            if thread.head_id is not None and thread.head_id not in self._owners:
+                raise StoreError(f"bug: thread {thread.thread_id} begins at message {thread.head_id}, not stored")
+            if thread.spawn_message_id is not None and thread.spawn_message_id not in self._owners:
+                raise SpawnPointNotFound(thread.spawn_message_id)
             created_at = thread.created_at or datetime.now(UTC)
             fresh = thread.with_(created_at=created_at, closed_at=None, version=0, seq=0, turn=0)
             self._threads[thread.thread_id] = MemoryThread(fresh)
