@@ -129,4 +129,4 @@ def plain(value: Any) -> Any:
 
 
 def _inside(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
+    return cast("Json", value).values() if isinstance(value, dict) else value

@@ -42,6 +42,7 @@ REPEATED: Final = "Calls that are there twice without a result were taken once, 
 _ADDRESS_CHARS: Final = 2_000
 _OUTCOMES: Final = frozenset(get_args(Outcome))
 _data_url = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),(.*)", re.DOTALL | re.IGNORECASE)
+_link = re.compile(r"https?://", re.IGNORECASE)
 _part: TypeAdapter[Part] = TypeAdapter(Part)
 
 
@@ -103,7 +104,7 @@ class ContentReader:
         """Keep what is inlined: the id of its blob. Raises Fault."""
         fields = mapping(value)
         data = fields.get("data")
-        return self.keep(media_type, _bytes(data) if data is not None else _encode(text(fields, "text")))
+        return self.keep(media_type, _bytes(fields, "data") if data is not None else _encode(text(fields, "text")))
 
     def keep(self, media_type: str, data: bytes) -> str:
         """Keep bytes: the id of their blob."""
@@ -221,24 +222,22 @@ def _file_data(kind: str, fields: Json) -> tuple[str, bytes | str]:
     """Media type and bytes of a file; or its address, if that is all there is."""
     if kind == "audio":
         audio = _under(".audio", lambda: mapping(fields.get("audio")))
-        return f"audio/{name(audio, 'format')}", _bytes(text(audio, "data"))
-    value = text(fields, "image" if kind == "image" else "data")
+        return f"audio/{name(audio, 'format')}", _bytes(audio, "data")
+    key = "image" if kind == "image" else "data"
+    value = text(fields, key)
     if found := _data_url.fullmatch(value):
-        stated, options, data = found.groups()
-        media_type = stated or "text/plain"
+        media_type, options, data = found.groups()
         is_base64 = options.lower().endswith(";base64")
-        return media_type, _bytes(data) if is_base64 else unquote_to_bytes(data)
-    is_address = kind == "image" or fields.get("sourceType") in ("url", "id") or re.match(r"https?://", value)
-    if is_address:
-        return "", value
-    return text(fields, "mimeType"), _bytes(value)
+        return media_type or "text/plain", _bytes({key: data}, key) if is_base64 else unquote_to_bytes(data)
+    is_address = kind == "image" or fields.get("sourceType") in ("url", "id") or _link.match(value) is not None
+    return ("", value) if is_address else (text(fields, "mimeType"), _bytes(fields, key))
 
 
-def _bytes(value: object) -> bytes:
+def _bytes(fields: Json, key: str) -> bytes:
     try:
-        return base64.b64decode(cast("str", value), validate=True)
-    except (binascii.Error, ValueError, TypeError):
-        raise Fault("must hold bytes in base64") from None
+        return base64.b64decode(text(fields, key), validate=True)
+    except (binascii.Error, ValueError):
+        raise Fault("must hold bytes in base64", f".{key}") from None
 
 
 def _encode(words: str) -> bytes:
