@@ -40,10 +40,10 @@ class Policy:
 
 _PATIENT = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30))
 
-STORED: Final = Policy(timedelta(seconds=30), _PATIENT)
+STORED: Final = Policy(timedelta(minutes=2), _PATIENT)
 """`load` and `sync` as regular activities, which is what they become when the local try fails. Retried without end: a
 database that is away comes back, and giving up would lose the thread. A regular activity's retries cost no history,
-so an outage may last for days; 30 s covers a batch of hundreds of inputs on a slow disk."""
+so an outage may last for days; two minutes cover the import of tens of thousands of messages on a slow disk."""
 
 STORED_LOCALLY: Final = Policy(
     timedelta(seconds=10), RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_attempts=3)
