@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from perdure.agent import Agent
+from perdure.inputs import Disposition, Mode
 from perdure.messages import Status
 from perdure.testing import Call, Reply, ScriptedModel
 from tests.cases.conftest import Converse
@@ -38,7 +39,12 @@ async def test_case_83_words_wait_in_their_order_and_steered_ones_go_first(conve
     """They interrupt nothing; what is steered joins before the next step, the others follow the whole answer."""
     gate = Gate()
     talk = await held(converse, gate)
-    for words, mode, what in (("one", "queue", "queued"), ("two", "queue", "queued"), ("now", "steer", "steered")):
+    waiting: list[tuple[str, Mode, Disposition]] = [
+        ("one", "queue", "queued"),
+        ("two", "queue", "queued"),
+        ("now", "steer", "steered"),
+    ]
+    for words, mode, what in waiting:
         accepted = await talk.client.send(talk.thread, words, id=words, mode=mode)
         assert accepted.disposition == what
     assert (await talk.client.status(talk.thread)).queued == 3
