@@ -83,11 +83,13 @@ def exported(
 def read_message(item: Json, reader: ContentReader) -> ListedMessage:
     """An item of an export as a message. Raises Fault."""
     parent_id = name(item, "parentId") if item.get("parentId") is not None else None
+    run_config = optional(item, RUN_CONFIG)
     try:
         fields = mapping(item.get("message"))
-        metadata = optional(fields, "metadata") or {}
+        given = fields.get("metadata")
+        metadata = {} if given is None else mapping(given, ".metadata")
         listed = _read(fields, metadata, parent_id, reader)
-        listed.metadata = _metadata(metadata, optional(item, RUN_CONFIG))
+        listed.metadata = _metadata(metadata, run_config)
     except Fault as fault:
         raise fault.under(".message") from None
     return listed
@@ -96,7 +98,7 @@ def read_message(item: Json, reader: ContentReader) -> ListedMessage:
 def iso(at: datetime) -> str:
     """A time as text, in UTC; to the millisecond as JavaScript has it, or further if it is."""
     precision = "microseconds" if at.microsecond % 1_000 else "milliseconds"
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=precision) + "Z"
+    return at.astimezone(UTC).isoformat(timespec=precision).removesuffix("+00:00") + "Z"
 
 
 def _own(message: Message, ids: Mapping[str, str]) -> Json:
@@ -210,11 +212,11 @@ def _created_at(fields: Json) -> str | None:
 
 def _metadata(metadata: Json, run_config: Json | None) -> Json | None:
     try:
-        custom = dict(mapping(metadata.get("custom") or {}))
+        custom = dict(optional(metadata, "custom") or {})
+        if _is_feedback(metadata.get(FEEDBACK)):
+            custom.setdefault(FEEDBACK, optional(metadata, FEEDBACK))
     except Fault as fault:
-        raise fault.under(".metadata.custom") from None
-    if _is_feedback(metadata.get(FEEDBACK)):
-        custom.setdefault(FEEDBACK, metadata[FEEDBACK])
+        raise fault.under(".metadata") from None
     if run_config is not None:
         custom.setdefault(RUN_CONFIG, run_config)
     return custom or None

@@ -51,10 +51,10 @@ def names(found: list[str]) -> str:
     return ", ".join(clip(name, NAME_CHARS) for name in found[:_NAMED]) + more
 
 
-def mapping(value: object) -> Json:
+def mapping(value: object, place: str = "") -> Json:
     """An object. Raises Fault."""
     if not isinstance(value, dict):
-        raise Fault("must be an object")
+        raise Fault("must be an object", place)
     return cast("Json", value)
 
 
@@ -101,7 +101,7 @@ def each(fields: Json, key: str, read: Callable[[Json], Read], limit: int) -> li
     found: list[Read] = []
     try:
         for item in items:
-            found.append(read(mapping(item)))
+            found.append(read(cast("Json", item) if isinstance(item, dict) else mapping(item)))
     except Fault as fault:
         raise fault.under(f".{key}[{len(found)}]") from None
     return found

@@ -152,17 +152,19 @@ def distinct_calls(messages: Sequence[ListedMessage]) -> None:
 
 
 def _standing(content: Sequence[Entry], status: Status | None, followed: bool) -> Status:
-    still_open = [entry.part for entry in content if entry.is_open]
-    stopped = any(isinstance(part, ToolCallPart) and part.interrupt is not None for part in still_open)
+    calls = [(entry.part, entry.is_open) for entry in content if isinstance(entry.part, ToolCallPart)]
+    waits = any(is_open for _, is_open in calls)
+    stopped = any(is_open and call.interrupt is not None for call, is_open in calls)
     if status is None:
-        if not still_open:
+        asks = any(call.interrupt is not None or _is_undecided(call) for call, _ in calls)
+        if not asks and not waits:
             return Status(reason="unknown")
-        status = Status(state="requires_action", reason="interrupt" if stopped else None)
+        status = Status(state="requires_action", reason="interrupt" if asks else None)
     if status.state == "complete" or status.state == "incomplete":
         return status
     if followed:
         return Status(state="incomplete", reason="cancelled", detail=FOLLOWED)
-    if not still_open:
+    if not waits:
         # Nothing is left to act on. A client that shows it as paused would show that for ever.
         is_done = status.reason == "interrupt"
         return (
@@ -193,11 +195,15 @@ def _closed(entry: Entry) -> Entry:
     """The entry of a turn that has ended: nobody can decide about it any more, and it has a result."""
     call = entry.part
     assert isinstance(call, ToolCallPart)
-    undecided = call.approval is not None and call.decision is None
+    undecided = _is_undecided(call)
     if undecided:
         call = call.with_(decision=Decision(resolution="cancelled"))
     result = entry.result or _result(call, "cancelled", UNDECIDED if undecided else CANCELLED)
     return Entry(call, result) if undecided or entry.result is None else entry
+
+
+def _is_undecided(call: ToolCallPart) -> bool:
+    return call.approval is not None and call.decision is None
 
 
 def _result(call: ToolCallPart, outcome: Outcome, content: str) -> ToolResultPart:

@@ -16,7 +16,7 @@ from tests.perdure.tree_operations import Operation, Shown, wire
 PACKAGE: Final = "@assistant-ui/core"
 VERSION: Final = "0.3.35"
 _MODULE: Final = f"node_modules/{PACKAGE}/dist/runtime/utils/message-repository.js"
-_NODE: Final = Path(ROOT_DIR, "bin/node")
+NODE: Final = Path(ROOT_DIR, "bin/node")
 _NPM: Final = Path(ROOT_DIR, "lib/node_modules/npm/bin/npm-cli.js")
 _OPTIONS: Final = (
     "--ignore-scripts",
@@ -55,7 +55,7 @@ def installed() -> Path:
 def _install(folder: Path) -> None:
     folder.mkdir()
     # The prefix, since npm would else install into the nearest folder above that looks like a package.
-    command = [str(_NODE), str(_NPM), "install", "--prefix", str(folder), *_OPTIONS, f"{PACKAGE}@{VERSION}"]
+    command = [str(NODE), str(_NPM), "install", "--prefix", str(folder), *_OPTIONS, f"{PACKAGE}@{VERSION}"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
     if done.returncode or not (folder / _MODULE).exists():
         raise CannotInstall(done.stderr.strip() or f"npm ended with {done.returncode}, without the package")
@@ -77,7 +77,7 @@ class Repositories:
     def __init__(self, module: Path) -> None:
         script = Path(__file__).with_name("repository.mjs")
         self._node = subprocess.Popen(
-            [str(_NODE), str(script), str(module)],
+            [str(NODE), str(script), str(module)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from perdure.approval import Decision
 from perdure.codec import dumps
@@ -10,16 +9,20 @@ from perdure.errors import UsageError
 from perdure.interchange import ImportResult, read_import
 from perdure.messages import Message, Status, TextPart, ToolCallPart, ToolResultPart
 from tests.perdure.client_files import (
+    APPROVED,
     CANCELLED,
     DONE,
     INTERRUPTED,
     PAUSED,
+    PAYLOAD,
+    PENDING,
     RUNNING,
     STOPPED,
     Json,
     assistant,
     call,
     call_of,
+    client_files,
     message_of,
     read,
     results_of,
@@ -153,9 +156,6 @@ def test_a_chain_of_30_000_needs_no_recursion() -> None:
 
 # -- turns -----------------------------------------------------------------------------------------------------
 
-PENDING: Json = {"id": "q1", "prompt": "Really?"}
-APPROVED: Json = {"id": "q1", "prompt": "Really?", "approved": True}
-
 
 @pytest.mark.parametrize("status", [PAUSED, INTERRUPTED, RUNNING, None])
 def test_case_77_a_followed_pause_is_cancelled(status: Json | None) -> None:
@@ -235,9 +235,6 @@ def test_case_78_an_approved_call_waits_to_be_run() -> None:
     assert message.status == Status(state="requires_action")
     assert call_of(message).decision == Decision(approved=True)
     assert results_of(message) == {}
-
-
-PAYLOAD: Json = {"type": "human", "payload": {"which": ["a", "b"]}}
 
 
 @pytest.mark.parametrize(
@@ -333,35 +330,6 @@ def call_of_any(message: Message) -> str:
     """The id of the only call of a message."""
     (found,) = [part.call_id for part in message.parts if isinstance(part, ToolCallPart)]
     return found
-
-
-_statuses = st.sampled_from([None, PAUSED, INTERRUPTED, RUNNING, STOPPED, DONE, CANCELLED])
-_fields: st.SearchStrategy[Json] = st.fixed_dictionaries(
-    {},
-    optional={
-        "result": st.sampled_from([None, 0, "", "x", {"a": 1}]),
-        "isError": st.booleans(),
-        "isPreliminary": st.booleans(),
-        "interrupt": st.just(PAYLOAD),
-        "approval": st.sampled_from([PENDING, APPROVED, {"id": "x", "approved": False}]),
-    },
-)
-_calls = _fields.flatmap(lambda fields: st.sampled_from(["c1", "c2", "c3"]).map(lambda name: call(name, **fields)))
-_contents = st.lists(_calls | st.just(text("so")), max_size=4)
-
-
-@st.composite
-def client_files(draw: st.DrawFn) -> list[Json]:
-    """Messages in any order, some of them of no tree or placeholders; the first always stays."""
-    items = [user("m0")]
-    for number in range(1, draw(st.integers(1, 6))):
-        parent = draw(st.sampled_from([None, "gone", *(f"m{other}" for other in range(number))]))
-        status = draw(_statuses)
-        fields: Json = {} if status is None else {"status": status}
-        if draw(st.integers(0, 5)) == 0:
-            fields["metadata"] = {"isOptimistic": True}
-        items.append(assistant(f"m{number}", parent, *draw(_contents), **fields))
-    return draw(st.permutations(items))
 
 
 @settings()

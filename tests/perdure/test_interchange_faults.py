@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.codec import dumps
+from perdure.codec import MAX_LEVELS, dumps, is_json
 from perdure.errors import UsageError
 from perdure.interchange import FILE_BYTES, MESSAGES, read_import
 from perdure.messages import (
@@ -18,6 +18,7 @@ from tests.perdure.client_files import (
     Json,
     assistant,
     call,
+    call_of,
     message_of,
     read,
     text,
@@ -100,7 +101,7 @@ DEEP: Any = nested(101)
         ({"createdAt": 3}, r"message\.createdAt must be text"),
         ({"metadata": []}, r"message\.metadata must be an object"),
         ({"metadata": {"custom": [3]}}, r"message\.metadata\.custom must be an object"),
-        ({"metadata": {"custom": {"k": DEEP}}}, r"message\.metadata is nested too deeply"),
+        ({"metadata": {"custom": {"k": DEEP}}}, r"message\.metadata\.custom is nested too deeply"),
         ({"perdure": {"input_id": "\x00"}}, r"message\.perdure\.input_id must be"),
         ({"attachments": [{"content": [text("x"), 3]}]}, r"message\.attachments\[0\]\.content\[1\] must be an object"),
         ({"content": [text("x")] * 10_001}, r"message\.content has 10,001 entries, and at most 10,000 are taken"),
@@ -151,6 +152,27 @@ def test_a_fault_of_a_status_is_told_with_its_place(status: object, reason: str)
     """An unknown state is refused; an unknown reason is not."""
     with pytest.raises(UsageError, match=reason):
         read(user("u"), assistant("a", "u", status=status))
+
+
+def test_a_fault_beside_a_message_is_told_with_its_place() -> None:
+    """Where it stands in the item."""
+    with pytest.raises(UsageError, match=r"messages\[0\]\.runConfig must be an object"):
+        read({**user("u"), "runConfig": 3})
+    with pytest.raises(UsageError, match=r"messages\[0\]\.parentId must be 1 to 200 characters"):
+        read({**user("u"), "parentId": ""})
+
+
+@pytest.mark.parametrize(("levels", "refused"), [(MAX_LEVELS - 1, False), (MAX_LEVELS, True)])
+def test_values_are_as_deep_as_they_can_be_stored(levels: int, refused: bool) -> None:
+    """As deep as the codec takes, the object around them included, and not deeper."""
+    entry = call(args={"k": nested(levels)})
+    del entry["argsText"]
+    assert is_json(entry["args"]) != refused
+    if refused:
+        with pytest.raises(UsageError, match="args is nested too deeply"):
+            read(user("u"), assistant("a", "u", entry))
+    else:
+        assert call_of(message_of(read(user("u"), assistant("a", "u", entry)), "a")).arguments == dumps(entry["args"])
 
 
 def test_a_file_has_limits() -> None:
