@@ -130,6 +130,8 @@ class TreeBatch:
         """What later operations of the batch ask for, and would not find in what was loaded."""
         if isinstance(operation, SetStatus) and self._states.get(operation.message_id) in tree_sql.OPEN_STATES:
             self._states[operation.message_id] = operation.status.state
+        elif isinstance(operation, AppendMessage):
+            self._metadata[operation.message.id] = operation.message.metadata
 
     async def _append(self, operation: AppendMessage, applied: Applied) -> None:
         message, parent_id = operation.message, applied.parent_id

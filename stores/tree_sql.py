@@ -68,6 +68,7 @@ def import_messages(operation: ImportMessages, applied: Applied, rows: Collectio
     messages: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
+    interim = {item.message.id: {result.call_id: result for result in item.interim} for item in operation.messages}
     at = 0
     for imported in rows:
         message = imported.message
@@ -88,7 +89,8 @@ def import_messages(operation: ImportMessages, applied: Applied, rows: Collectio
         at += len(message.parts)
         for call in _calls(imported):
             at += call["result"] is not None
-            calls.append({**call, "at": None if call["result"] is None else at})
+            preliminary = interim[imported.given_id or message.id].get(call["call_id"])
+            calls.append({**call, "interim": encoded(preliminary), "at": None if call["result"] is None else at})
     return {
         "kind": operation.kind,
         "blob": operation.blob,

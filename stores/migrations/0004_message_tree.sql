@@ -47,8 +47,9 @@ alter table perdure.parts
     add column decided  bigint;
 create index parts_decided on perdure.parts (thread, decided) where decided is not null;
 
--- Inputs that no message carries, such as a change of the tree, have the number that the thread had then.
-alter table perdure.inputs add column seq bigint;
+-- Inputs that no message carries, such as a change of the tree, have the number that the thread had then; a fraction
+-- orders those of one batch.
+alter table perdure.inputs add column seq numeric;
 create index inputs_apart on perdure.inputs (thread, seq) where seq is not null;
 
 alter table perdure.calls add column interim text;
@@ -100,7 +101,29 @@ begin
     return t;
 end $$;
 
--- A turn that goes on after later ones keeps its mark with its message.
+-- A step is over. The mark of the newest turn stands with the thread, whose row is written anyway; that of an older one
+-- that still runs, or that the mark leaves, with its message.
+create function perdure.mark_done(t perdure.threads, p_turn int, p_step int) returns perdure.threads
+language plpgsql as $$
+declare
+    m perdure.messages;
+begin
+    if p_turn <> t.done_turn then
+        select * into m from perdure.messages
+        where thread = t.thread and state = 'running' order by seq desc limit 1;
+        if m.turn = least(p_turn, t.done_turn) then
+            update perdure.messages
+            set done_step = greatest(done_step, case when p_turn < t.done_turn then p_step else t.done_step end)
+            where id = m.id;
+        end if;
+    end if;
+    if (p_turn, p_step) > (t.done_turn, t.done_step) then
+        t.done_turn := p_turn;
+        t.done_step := p_step;
+    end if;
+    return t;
+end $$;
+
 create or replace function perdure.apply_commit_step(t perdure.threads, op jsonb) returns perdure.threads
 language plpgsql as $$
 declare
@@ -129,14 +152,7 @@ begin
     -- Whatever is left of earlier steps can no longer be committed either: one turn of a thread works at a time.
     delete from perdure.steps where thread = t.thread and (turn, step) <= (v_turn, v_step);
     delete from perdure.chunks where thread = t.thread and (turn, step) <= (v_turn, v_step);
-    if (v_turn, v_step) > (t.done_turn, t.done_step) then
-        t.done_turn := v_turn;
-        t.done_step := v_step;
-    elsif v_turn < t.done_turn then
-        update perdure.messages set done_step = greatest(done_step, v_step)
-        where id = op ->> 'message_id' and turn = v_turn;
-    end if;
-    return t;
+    return perdure.mark_done(t, v_turn, v_step);
 end $$;
 
 create or replace function perdure.apply_set_status(t perdure.threads, op jsonb) returns perdure.threads

@@ -99,8 +99,7 @@ begin
     delete from perdure.steps where thread = t.thread and turn = any(p_turns);
     delete from perdure.chunks where thread = t.thread and turn = any(p_turns);
     if t.done_turn <= any(p_turns) then
-        t.done_turn := (select max(turn) from unnest(p_turns) as turn);
-        t.done_step := 2147483647;
+        t := perdure.mark_done(t, (select max(turn) from unnest(p_turns) as turn), 2147483647);
     end if;
     return t;
 end $$;
@@ -174,11 +173,11 @@ begin
     insert into perdure.parts (message_id, position, thread, seq, body, decision)
     select p.message_id, p.position, t.thread, t.seq + p.at, p.body, p.decision
     from jsonb_to_recordset(op -> 'parts') as p(message_id text, position int, at int, body text, decision text);
-    insert into perdure.calls (thread, call_id, message_id, position, turn, step, index, result, seq)
-    select t.thread, c.call_id, c.message_id, c.position, c.turn, c.step, c.index, c.result,
+    insert into perdure.calls (thread, call_id, message_id, position, turn, step, index, result, interim, seq)
+    select t.thread, c.call_id, c.message_id, c.position, c.turn, c.step, c.index, c.result, c.interim,
            coalesce(t.seq + c.at, 0)
     from jsonb_to_recordset(op -> 'calls') as c(
-        call_id text, message_id text, position int, turn int, step int, index int, result text, at int);
+        call_id text, message_id text, position int, turn int, step int, index int, result text, interim text, at int);
     t.seq := t.seq + (op ->> 'count')::int;
     t.turn := greatest(t.turn, (op ->> 'turn')::int);
     t.spent_blob := op ->> 'blob';
@@ -227,6 +226,7 @@ create or replace function perdure.append_messages(
 declare
     t perdure.threads := perdure.lock_thread(p_thread_id);
     v_spent text := t.spent_blob;
+    v_place bigint;
     op jsonb;
 begin
     if t.version = p_number and t.sync_id = p_sync_id then
@@ -245,7 +245,7 @@ begin
         insert into perdure.inputs (thread, input_id, digest) select t.thread, key, value from jsonb_each_text(p_inputs);
     end if;
     t.spent_blob := null;
-    for op in select jsonb_array_elements(p_operations) loop
+    for op, v_place in select * from jsonb_array_elements(p_operations) with ordinality loop
         case op ->> 'kind'
             when 'append_messages' then t := perdure.apply_append_messages(t, op);
             when 'append_parts' then t := perdure.apply_append_parts(t, op);
@@ -267,7 +267,7 @@ begin
             when 'change_tree' then t := perdure.apply_change_tree(t, op);
         end case;
         if op ? 'inputs' then
-            update perdure.inputs set seq = t.seq
+            update perdure.inputs set seq = t.seq + v_place / 1000000::numeric
             where thread = t.thread and input_id = any(array(select jsonb_array_elements_text(op -> 'inputs')));
         end if;
     end loop;
