@@ -44,7 +44,7 @@ class Answers:
         status = await self._status()
         unstarted = set(self._conversation.unstarted)
         for call in status.open_calls:
-            if call.call_id not in unstarted or call.call_id in self._known or call.state == "settled":
+            if call.call_id not in unstarted or call.call_id in self._known or call.state in ("settled", "approval"):
                 continue
             self._known.add(call.call_id)
             text = self._conversation.call_text(call.call_id)

@@ -5,20 +5,24 @@ import signal
 import uuid
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import typer
 
 from perdure.cli.answers import Answers
+from perdure.cli.chat_branches import ChatBranches
 from perdure.cli.conversation import Conversation
+from perdure.cli.decisions import Decisions
 from perdure.cli.printable import one_line
 from perdure.cli.questions import Questions, is_attempt, no_choice, selected
 from perdure.cli.terminal import Terminal, open_terminal
-from perdure.cli.threads import connect, id_typed, status_lines, stop_thread
+from perdure.cli.threads import connect, id_typed, show_status, stop_thread, user_name
 from perdure.client import PerdureClient
 from perdure.errors import NotTaken, PerdureError, ViewOutdated
-from perdure.inputs import Mode
-from perdure.ports import Choice
+from perdure.inputs import Accepted, Mode
+from perdure.ports import Choice, Snapshot
+from perdure.waiting import PendingApproval
 
 SECOND_S: Final = 2.0
 """Ctrl-C twice within this time leaves, whatever the thread does."""
@@ -32,7 +36,11 @@ HELP: Final = (
     "/steer TEXT  join before the next model call     /stop    stop the turn and wait for it\n"
     "/quit        leave; the thread goes on           //TEXT   say something that begins with /\n"
     "/result TEXT answer a call that waits for you; several: /result CALL_ID TEXT\n"
+    "/edit TEXT   say something else in place of your last words; of others: /edit #N TEXT\n"
+    "/regenerate  answer the last message once more; another one: /regenerate N\n"
+    "/branches    list the messages of all branches    /switch N  show the branch of one\n"
     "A question of a tool is answered by a number or its words; Enter or Escape alone takes the default.\n"
+    "A call that needs approval is answered by y or n, a number, or words where it asks for them.\n"
     "/say TEXT    say to the thread what looks like such an answer\n"
     "Ctrl-C interrupts the turn; a second time, or when nothing runs, it leaves."
 )
@@ -55,6 +63,16 @@ async def _chat(thread_id: str, agent: str | None) -> None:
         await Chat(client, thread_id, open_terminal()).run()
 
 
+@dataclass(frozen=True)
+class _Outgoing:
+    """Words on their way; `source_id` is the message that they replace."""
+
+    text: str
+    mode: Mode = "interrupt"
+    source_id: str | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
 class Chat:
     """One person's conversation with one thread.
 
@@ -69,13 +87,16 @@ class Chat:
         self._conversation = Conversation(terminal)
         self._questions = Questions(self._conversation, terminal)
         self._answers = Answers(self._conversation, terminal, lambda: client.status(thread_id))
+        self._decisions = Decisions(self._conversation, terminal)
+        self._branches = ChatBranches(client, thread_id, self._conversation, terminal)
         self._watching = asyncio.Event()
         self._changed = asyncio.Event()
-        self._outbox: asyncio.Queue[tuple[str, str, Mode]] = asyncio.Queue()
+        self._outbox: asyncio.Queue[_Outgoing] = asyncio.Queue()
         self._sending: dict[str, str] = {}
         self._leave = asyncio.Event()
         self._interrupted_at = float("-inf")
         self._answered: set[str] = set()
+        self._regenerated: str | None = None
         self._looking = False
         self._background: set[asyncio.Task[None]] = set()
 
@@ -99,14 +120,20 @@ class Chat:
 
     @property
     def _busy(self) -> bool:
-        return self._conversation.view.running or bool(self._sending)
+        taken = self._awaited & self._answered
+        return self._conversation.view.running or bool(self._sending or taken or self._regenerated)
+
+    @property
+    def _awaited(self) -> set[str]:
+        """What the thread waits for, as far as is known here: answers of people."""
+        question, approval = self._questions.current, self._decisions.current
+        asked = {one for one in (question and question.id, approval and approval.call_id) if one}
+        return asked | set(self._answers.waiting)
 
     @property
     def _needs_person(self) -> bool:
         """Whether the thread waits for an answer of this person that was not given yet."""
-        question = self._questions.current
-        asked = {question.id} if question else set[str]()
-        return bool((asked | set(self._answers.waiting)) - self._answered)
+        return bool(self._awaited - self._answered)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -115,8 +142,12 @@ class Chat:
             try:
                 async with aclosing(self._client.watch(self._thread_id)) as events:
                     async for event in events:
+                        if isinstance(event, Snapshot):
+                            await self._branches.find_places()
+                            self._regenerated = None
                         self._conversation.show(event)
                         self._questions.show()
+                        self._decisions.show()
                         if self._answers.unknown and not self._looking:
                             self._looking = True
                             self._start(self._look())
@@ -125,7 +156,7 @@ class Chat:
                         self._watching.set()
                         self._changed.set()
             except ViewOutdated:
-                self._terminal.line("The conversation was changed further up. It now reads:", "dim")
+                continue  # the next snapshot shows what has changed
 
     def _arrived(self) -> list[str]:
         if not self._sending:
@@ -146,7 +177,7 @@ class Chat:
             self._changed.set()
 
     async def _settled(self) -> None:
-        while self._busy and not self._needs_person:
+        while (self._busy or self._looking) and not self._needs_person:
             self._changed.clear()
             await self._changed.wait()
 
@@ -164,37 +195,57 @@ class Chat:
                 await self._settled()
 
     async def _handle(self, line: str) -> None:
-        command, _, text = line.strip().partition(" ")
-        question = self._questions.current
-        if not line.strip():
-            if question and not line:
-                await self._say(self._choose(question, None))
-        elif question and (choice := selected(line, question)) is not None:
-            await self._say(self._choose(question, choice))
-        elif question and not line.startswith("/") and is_attempt(line, question):
+        question, approval = self._questions.current, self._decisions.current
+        is_command = line.strip().startswith("/")
+        if question and (not line or selected(line, question) is not None):
+            await self._say(self._choose(question, selected(line, question) if line else None))
+        elif question and not is_command and is_attempt(line, question):
             self._terminal.line(f"{no_choice(line, question)} /say TEXT says it to the thread.", "red")
-        elif not line.startswith("/") or line.startswith("//"):
-            self._send(line.removeprefix("/"), "interrupt")
-        elif command in _MODES and text.strip():
-            self._send(text, _MODES[command])
-        elif command == "/help":
-            self._terminal.line(HELP, "dim")
-        elif command == "/status":
-            await self._say(self._status())
-        elif command == "/stop":
-            await self._say(self._stop())
-        elif command == "/result" and text.strip():
-            await self._say(self._give_result(text))
-        else:
-            self._terminal.line(
-                f"{one_line(command)} is not known, or lacks its text: /help shows what there is.", "red"
-            )
+        elif approval and not question and not is_command and (line.strip() or approval.request.dismissible):
+            await self._say(self._decide(approval, line))
+        elif is_command and not line.startswith("//"):
+            command, _, text = line.strip().partition(" ")
+            await self._command(command, text.strip())
+        elif line.strip():
+            self._send(_Outgoing(line.removeprefix("/")))
 
-    def _send(self, text: str, mode: Mode) -> None:
-        input_id = uuid.uuid4().hex
-        self._sending[input_id] = text
+    async def _command(self, command: str, text: str) -> None:
+        match command, text:
+            case (("/say" | "/queue" | "/steer"), _) if text:
+                self._send(_Outgoing(text, _MODES[command]))
+            case "/help", _:
+                self._terminal.line(HELP, "dim")
+            case "/status", _:
+                await self._say(show_status(self._client, self._thread_id))
+            case "/stop", _:
+                await self._say(stop_thread(self._client, self._thread_id))
+            case "/branches", _:
+                await self._say(self._branches.show())
+            case "/regenerate", _:
+                await self._say(self._regenerate(text))
+            case "/switch", _ if text:
+                await self._say(self._branches.switch(text))
+            case "/edit", _ if text:
+                await self._say(self._edit(text))
+            case "/result", _ if text:
+                await self._say(self._give_result(text))
+            case _:
+                known = f"{one_line(command)} is not known, or lacks its text: /help shows what there is."
+                self._terminal.line(known, "red")
+
+    async def _edit(self, typed: str) -> None:
+        source_id, text = self._branches.to_edit(typed)
+        self._send(_Outgoing(text, source_id=source_id))
+
+    async def _regenerate(self, typed: str) -> None:
+        answer_id = await self._branches.regenerate(typed)
+        if not self._conversation.view.message(answer_id):
+            self._regenerated = answer_id
+
+    def _send(self, words: _Outgoing) -> None:
+        self._sending[words.id] = words.text
         self._terminal.show_sending(list(self._sending.values()))
-        self._outbox.put_nowait((input_id, text, mode))
+        self._outbox.put_nowait(words)
 
     def _sent(self, input_id: str) -> None:
         self._sending.pop(input_id, None)
@@ -203,28 +254,33 @@ class Chat:
 
     async def _deliver(self) -> None:
         while True:
-            input_id, text, mode = await self._outbox.get()
+            words = await self._outbox.get()
             try:
-                accepted = await self._client.send(self._thread_id, text, id=input_id, mode=mode)
+                accepted = await self._deliver_one(words)
             except PerdureError as error:
                 self._terminal.line(f"✗ Not sent: {one_line(str(error))}", "red")
-                self._sent(input_id)
+                self._sent(words.id)
                 continue
             if refused := NotTaken.of(accepted.disposition, accepted.detail):
-                self._terminal.line(f"✗ {one_line(str(refused))} It was: {one_line(text)}", "red")
-                self._sent(input_id)
+                self._terminal.line(f"✗ {one_line(str(refused))} It was: {one_line(words.text)}", "red")
+                self._sent(words.id)
 
-    async def _status(self) -> str:
-        return "\n".join(status_lines(await self._client.status(self._thread_id)))
-
-    async def _stop(self) -> str:
-        return await stop_thread(self._client, self._thread_id)
+    async def _deliver_one(self, words: _Outgoing) -> Accepted:
+        if words.source_id is None:
+            return await self._client.send(self._thread_id, words.text, id=words.id, mode=words.mode)
+        return await self._client.edit(self._thread_id, words.source_id, words.text, id=words.id)
 
     async def _choose(self, question: Choice, choice: int | None) -> None:
         words = "(the default)" if choice is None else question.choices[choice]
         self._terminal.line(f"› {one_line(words)}", "bold")
         await self._client.choose(self._thread_id, question.id, choice)
         self._answered.add(question.id)
+
+    async def _decide(self, approval: PendingApproval, typed: str) -> None:
+        said = self._decisions.read(typed)
+        if said is not None:
+            await self._client.decide(self._thread_id, approval.call_id, **said.fields, by=user_name())
+            self._answered.add(approval.call_id)
 
     async def _give_result(self, typed: str) -> None:
         call_id, text = self._answers.read(typed)

@@ -2,40 +2,39 @@
 
 What was written stays written, so everything is shown once and in its order: streamed words at once, a call when it is
 durable, a result when it is in. Committed words that repeat what streamed are left out, and where they differ (a new
-attempt, a stop) that is said.
+attempt, a stop) that is said. So it is when the conversation becomes another one, because a branch was switched or a
+message deleted: then it is written again from there on.
 """
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, tzinfo
 from itertools import takewhile
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol
 
 from perdure import ids
+from perdure.approval import Decision
 from perdure.builtins import SPAWN_THREAD, TIMED
+from perdure.cli.calls import RESULT_CHARS, call_words, decision_words, result_words
 from perdure.cli.printable import one_line, printable
-from perdure.codec import clip, loads
+from perdure.cli.tree_lines import words_of
+from perdure.codec import clip
 from perdure.messages import (
     EventPart,
     FilePart,
     Message,
     Part,
     ReasoningPart,
+    Status,
     TextPart,
     ToolCallPart,
     ToolResultPart,
 )
 from perdure.ports import Change, OpenCall, Snapshot
 from perdure.quantity import quantity
-from perdure.rap.display import shown
 from perdure.thread_texts import spawned
 from perdure.waiting import moment
 from perdure.watch import View, WatchEvent, call_of
 
-CALL_CHARS: Final = 160
-RESULT_CHARS: Final = 300
-DISPLAY_LINES: Final = 20
-"""Of what a tool shows in place of its result, a diff for one."""
 HISTORY_MESSAGES: Final = 40
 """Of a long conversation only the newest messages are shown when one comes back to it."""
 
@@ -57,27 +56,41 @@ class Output(Protocol):
 
 
 class Conversation:
-    """Writes what happens in a thread, and knows how it stands (`view`)."""
+    """Writes what happens in a thread, and knows how it stands (`view`).
+
+    Attributes:
+        view: the thread as a reader sees it.
+        places: of messages that stand beside others, which of how many they are (`perdure.cli.tree_lines.places`);
+            whoever shows a snapshot sets it first.
+    """
 
     def __init__(self, output: Output, limit: int | None = HISTORY_MESSAGES, zone: tzinfo | None = None) -> None:
         self.view = View()
+        self.places: Mapping[str, str] = {}
         self._output = output
         self._limit = limit
         self._zone = zone
         self._step: tuple[int, int] | None = None
         self._attempt = 0
         self._words: list[TextPart | ReasoningPart] = []
+        self._calls: dict[str, Decision | None] = {}
+        self._interims: dict[str, ToolResultPart] = {}
         self._results: set[str] = set()
+        self._statuses: dict[str, Status] = {}
         self._starts: dict[str, int] = {}
         self._dues: dict[str, float] = {}
 
     @property
     def unstarted(self) -> list[str]:
-        """Open calls that nothing has begun to carry out, as far as the store knows, in call order."""
+        """Open calls that nothing has begun to carry out, as far as the store knows, in call order.
+
+        Those that somebody has to approve first are not among them.
+        """
         parts = self.view.head.parts if self.view.head else ()
         settled = {part.call_id for part in parts if isinstance(part, ToolResultPart)} | self.view.calls.keys()
         calls = (part for part in parts if isinstance(part, ToolCallPart) and part.error is None)
-        return [part.call_id for part in calls if part.call_id not in settled]
+        free = (part for part in calls if part.approval is None or (part.decision and part.decision.approved))
+        return [part.call_id for part in free if part.call_id not in settled]
 
     def show(self, event: WatchEvent) -> None:
         """Fold one event and write what it brings.
@@ -86,30 +99,62 @@ class Conversation:
             ViewOutdated: see `View.apply`.
         """
         known = self.view.seq
+        # Of a snapshot alone the path before it matters: for each chunk it would be a long list to copy.
+        before = list(self.view.messages) if isinstance(event, Snapshot) else []
         self.view.apply(event)
         if isinstance(event, Snapshot):
-            self._show_path()
+            self._show_path(before)
             if event.thread.closed_at is not None:
                 self._output.line("■ The thread is closed: it takes nothing more.", "yellow")
         elif event.seq > known:
             self._show_change(event)
 
-    def _show_path(self) -> None:
+    def _show_path(self, before: list[Message]) -> None:
+        """Write the path, or of one that goes on from another only what that had not."""
         messages = self.view.messages
-        earlier = len(messages) - (len(messages) if self._limit is None else self._limit)
-        if earlier > 0:
+        same = _same(before, messages)
+        if same < len(before):
+            self._begin_again(before[same:], same)
+        start = same if self._limit is None else max(same, len(messages) - self._limit)
+        if start > same:
             self._output.line(
-                f"… {quantity(earlier, 'earlier message')}: `perdure history {one_line(self.view.thread_id)}`", "dim"
+                f"… {quantity(start - same, 'earlier message')}: `perdure history {one_line(self.view.thread_id)}`",
+                "dim",
             )
-        for message in messages[max(earlier, 0) :]:
-            for part in message.parts:
+        for old, message in zip(before, messages[:same], strict=False):
+            for part in message.parts[len(old.parts) :]:
                 self._show_part(message, part)
             self._show_status(message)
+        self._statuses.update((message.id, message.status) for message in messages[same:start])
+        for message in messages[start:]:
+            self._show_message(message)
         self._show_live()
         for call_id, call in self.view.calls.items():
-            self._starts[call_id] = call.started
-            self._show_due(call)
-            self._show_staged(call_id)
+            self._starts.setdefault(call_id, call.started)
+            self._show_call(call)
+
+    def _begin_again(self, gone: list[Message], kept: int) -> None:
+        """What was written of these messages holds no longer; they may come back, and are written again then."""
+        self._step, self._words = None, []
+        for part in (part for message in gone for part in message.parts):
+            if isinstance(part, ToolCallPart | ToolResultPart):
+                self._results.discard(part.call_id)
+                self._calls.pop(part.call_id, None)
+                self._interims.pop(part.call_id, None)
+        for message in gone:
+            self._statuses.pop(message.id, None)
+        now = "It is empty now" if not self.view.messages else "It now reads"
+        if kept:
+            start = words_of(self.view.messages[kept - 1])
+            now = f"After “{start}” it {'now reads' if kept < len(self.view.messages) else 'ends now'}"
+        self._output.line(f"⑃ The conversation was changed. {now}{':' if now.endswith('reads') else '.'}", "yellow")
+
+    def _show_message(self, message: Message) -> None:
+        if place := self.places.get(message.id):
+            self._output.line(f"‹{place}›", "dim")
+        for part in message.parts:
+            self._show_part(message, part)
+        self._show_status(message)
 
     def _show_change(self, change: Change) -> None:
         if change.message:
@@ -120,8 +165,7 @@ class Conversation:
                 self._show_part(message, change.part)
         elif change.call:
             self._show_start(change.call)
-            self._show_due(change.call)
-            self._show_staged(change.call.call_id)
+            self._show_call(change.call)
         elif not change.choice and not change.view:
             self._show_live()
 
@@ -135,7 +179,7 @@ class Conversation:
                 self._enter(message.turn, part.step, self._attempt)
                 self._show_words(of for of in message.parts if of.step == part.step and _is_words(of))
             case ToolCallPart():
-                self._output.line(f"→ {_call(part)}", "cyan")
+                self._show_called(part)
             case ToolResultPart():
                 self._show_result(part)
             case FilePart():
@@ -144,6 +188,15 @@ class Conversation:
                 )
             case EventPart():
                 self._show_event(part)
+
+    def _show_called(self, call: ToolCallPart) -> None:
+        """A call, or one that is told again since it was decided about."""
+        if call.call_id not in self._calls:
+            self._output.line(f"→ {call_words(call)}", "cyan")
+        if call.decision and not self._calls.get(call.call_id):
+            mark, style = ("✓", "green") if call.decision.approved else ("✗", "red")
+            self._output.line(f"{mark} {call_words(call)} {decision_words(call.decision)}", style)
+        self._calls[call.call_id] = call.decision
 
     def _show_live(self) -> None:
         live = self.view.live
@@ -204,10 +257,16 @@ class Conversation:
             tool = f"{one_line(clip(part.origin_tool, 64))}: " if part.origin_tool else ""
             self._output.line(f"◆ {tool}{content}", "magenta")
 
-    def _show_staged(self, call_id: str) -> None:
-        call = self.view.calls.get(call_id)
-        if call and call.result:
+    def _show_call(self, call: OpenCall) -> None:
+        """What an open call of the path has come to."""
+        if call.call_id not in self.view.calls:
+            return
+        self._show_due(call)
+        if call.result:
             self._show_result(call.result)
+        elif call.interim and self._interims.get(call.call_id) != call.interim:
+            self._interims[call.call_id] = call.interim
+            self._output.line(f"⋯ {self.call_text(call.call_id)}: {result_words(call.interim)}", "dim")
 
     def _show_result(self, result: ToolResultPart) -> None:
         if result.call_id in self._results:
@@ -218,9 +277,9 @@ class Conversation:
         if result.content == spawned(child):
             self._output.line(f"⑂ {call}: `perdure chat {child}` shows the child thread", "green")
         elif result.outcome == "ok":
-            self._output.line(f"← {call}: {_result(result)}", "green")
+            self._output.line(f"← {call}: {result_words(result)}", "green")
         else:
-            self._output.line(f"✗ {call} {result.outcome}: {_result(result)}", "red")
+            self._output.line(f"✗ {call} {result.outcome}: {result_words(result)}", "red")
         for file in result.files:
             self._output.line(f"▤ {one_line(file.media_type)}, {quantity(file.size_bytes, 'byte')}", "green")
 
@@ -228,12 +287,15 @@ class Conversation:
         """A call as one would write it: `get_weather(city="Paris")`; its id if it is not on the path."""
         for message in reversed(self.view.messages):
             if call := call_of(message, call_id):
-                return _call(call)
+                return call_words(call)
         return one_line(call_id)
 
     def _show_status(self, message: Message) -> None:
         status = message.status
-        if message.role != "assistant" or status.state == "running":
+        if message.role != "assistant" or self._statuses.get(message.id) == status:
+            return
+        self._statuses[message.id] = status
+        if status.state == "running":
             return
         detail = f": {one_line(status.detail)}" if status.detail else ""
         match status.reason:
@@ -253,28 +315,16 @@ def _is_words(part: Part) -> bool:
     return isinstance(part, TextPart | ReasoningPart)
 
 
-def _result(result: ToolResultPart) -> str:
-    """What a person is shown of a result: what its tool wants them to see, else its words on one line."""
-    display = shown(result.display, result.content)
-    if display != result.content:
-        # Not clipped as other words are: blanks count in what is shown line by line.
-        lines = [one_line(line[:RESULT_CHARS]) for line in display.split("\n")]
-        more = [f"… {quantity(len(lines) - DISPLAY_LINES, 'more line')}"] if len(lines) > DISPLAY_LINES else []
-        return "\n  ".join([*lines[:DISPLAY_LINES], *more])
-    size = f" ({result.size_bytes:,} bytes)" if result.size_bytes > RESULT_CHARS else ""
-    return f"{one_line(clip(result.content, RESULT_CHARS))}{size}"
+def _same(before: list[Message], now: list[Message]) -> int:
+    """How many messages of a path stay as they were, but for what is added to them at the end."""
+    for at, (old, new) in enumerate(zip(before, now, strict=False)):
+        if old.id != new.id or any(map(_differs, old.parts, new.parts)) or len(new.parts) < len(old.parts):
+            return at
+    return min(len(before), len(now))
 
 
-def _call(part: ToolCallPart) -> str:
-    return one_line(f"{clip(part.tool, 64)}({clip(_arguments(part.arguments), CALL_CHARS)})")
-
-
-def _arguments(text: str) -> str:
-    try:
-        values: Any = loads(text)
-    except ValueError:  # a model wrote something else than JSON: shown as it is
-        return text
-    if not isinstance(values, dict):
-        return text
-    named = cast("dict[str, object]", values)
-    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in named.items())
+def _differs(old: Part, new: Part) -> bool:
+    if isinstance(old, ToolCallPart) and isinstance(new, ToolCallPart):
+        # That it was decided about meanwhile is told with a line of its own.
+        return old.with_(decision=None) != new.with_(decision=None)
+    return old != new

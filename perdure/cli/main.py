@@ -2,6 +2,7 @@
 
 import importlib
 from importlib import metadata
+from keyword import iskeyword
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -22,6 +23,18 @@ COMMANDS: Final = {
     "history": "threads",
     "children": "threads",
     "close": "threads",
+    "edit": "branches",
+    "regenerate": "branches",
+    "branches": "branches",
+    "switch": "branches",
+    "delete": "branches",
+    "reset": "branches",
+    "feedback": "branches",
+    "export": "files",
+    "import": "files",
+    "approvals": "approvals",
+    "approve": "approvals",
+    "deny": "approvals",
     "choose": "waits",
     "result": "waits",
     "subscriptions": "waits",
@@ -29,7 +42,7 @@ COMMANDS: Final = {
     "gateway": "gateway",
     "migrate": "migrate",
 }
-"""Each command and the module of this package that holds a function of that name."""
+"""Each command and the module of this package that holds a function of that name; `import_` for the word of Python."""
 
 
 class _Command(TyperCommand):
@@ -57,7 +70,8 @@ class _Commands(TyperGroup):
             return None
         module = importlib.import_module(f"perdure.cli.{COMMANDS[cmd_name]}")
         command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        command.command(cmd_name, cls=_Command)(getattr(module, cmd_name))
+        function = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
+        command.command(cmd_name, cls=_Command)(function)
         return typer.main.get_command(command)  # type: ignore[return-value]  # typer brings a click of its own
 
 

@@ -1,8 +1,9 @@
 """The commands that do one thing to one thread: start, send, interrupt, stop, status, history, children, close."""
 
 import asyncio
+import getpass
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
@@ -11,10 +12,12 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 from temporalio.runtime import Runtime, TelemetryConfig
 
+from perdure.cli.approval_words import call_line, request_lines
 from perdure.cli.conversation import Conversation
 from perdure.cli.printable import one_line, printable
 from perdure.cli.questions import choice_lines
 from perdure.cli.terminal import PlainTerminal
+from perdure.cli.tree_lines import places
 from perdure.client import PerdureClient
 from perdure.codec import clip, dumps
 from perdure.contract import SubscriptionStatus, ThreadStatus
@@ -23,7 +26,7 @@ from perdure.inputs import InputId, Mode
 from perdure.ports import Choice, Store, ThreadRecord
 from perdure.quantity import quantity
 from perdure.stored_status import open_turn
-from perdure.waiting import call_state
+from perdure.waiting import PendingApproval, call_state
 
 _ID: Final = TypeAdapter[str](InputId)
 _PATIENCE: Final = timedelta(seconds=30)
@@ -48,6 +51,7 @@ def id_typed(text: str | None) -> str | None:
 
 
 Thread = Annotated[str, typer.Argument(help="The thread's id.", callback=id_typed)]
+Json = Annotated[bool, typer.Option("--json", help="As JSON, one thing in each line, nothing clipped.")]
 
 
 def start(
@@ -145,8 +149,7 @@ def status(thread: Thread, json: Annotated[bool, typer.Option("--json", help="As
     """Show what a thread is doing. One that hibernates is not woken for it."""
 
     async def run(client: PerdureClient) -> None:
-        current = await client.status(thread)
-        typer.echo(dumps(current) if json else "\n".join(status_lines(current)))
+        typer.echo(dumps(await client.status(thread)) if json else await show_status(client, thread))
 
     with_client(run)
 
@@ -164,9 +167,12 @@ def history(
             return
         async with aclosing(client.watch(thread)) as events:
             conversation = Conversation(PlainTerminal(), limit=None)
+            conversation.places = places(await client.store.load_tree(thread, parts=False))
             conversation.show(await anext(events))
             if not conversation.view.messages:
                 typer.echo("Nothing was said yet.")
+            for approval in conversation.view.approvals:
+                typer.echo("\n".join(approval_lines(thread, approval)))
 
     with_client(run)
 
@@ -214,7 +220,14 @@ def child_line(record: ThreadRecord, status: ThreadStatus) -> str:
     return f"{one_line(record.thread_id)} · {record.kind} · {status.state} · turn {status.turn}{title}"
 
 
-def status_lines(status: ThreadStatus) -> list[str]:
+async def show_status(client: PerdureClient, thread_id: str) -> str:
+    """What a thread is doing, for people, with what they are asked."""
+    status = await client.status(thread_id)
+    asks = any(call.state == "approval" for call in status.open_calls)
+    return "\n".join(status_lines(status, await client.approvals(thread_id) if asks else ()))
+
+
+def status_lines(status: ThreadStatus, approvals: Sequence[PendingApproval] = ()) -> list[str]:
     """What a thread is doing, for people."""
     usage = status.usage
     last = status.last
@@ -230,6 +243,7 @@ def status_lines(status: ThreadStatus) -> list[str]:
         f"{call_state(call, None, today)}: {one_line(call.tool)}({one_line(call.preview)}) {one_line(call.call_id)}"
         for call in status.open_calls
     ]
+    lines += [line for approval in approvals for line in approval_lines(status.thread_id, approval)]
     lines += [line for choice in status.choices for line in _question_lines(choice)]
     lines += map(subscription_line, status.subscriptions)
     if status.children:
@@ -244,6 +258,12 @@ def status_lines(status: ThreadStatus) -> list[str]:
     return lines + [f"problem: {one_line(problem)}" for problem in status.problems]
 
 
+def approval_lines(thread_id: str, approval: PendingApproval) -> list[str]:
+    """A call that waits for approval, what it asks, and the command that answers."""
+    answer = f"`perdure approve {one_line(thread_id)} {one_line(approval.call_id)}`"
+    return [f"? {call_line(approval)}", *request_lines(approval.request), f"  {answer}, or `perdure deny`"]
+
+
 def _question_lines(choice: Choice) -> list[str]:
     if choice.kind == "oauth":
         return [f"open to sign in: {one_line(choice.auth_url or '')}"]
@@ -256,6 +276,14 @@ def subscription_line(known: SubscriptionStatus) -> str:
     return (
         f"subscription: {one_line(known.tool)} {one_line(known.call_id)}, {quantity(known.received, 'event')}{paused}"
     )
+
+
+def user_name() -> str | None:
+    """Who types, as this machine calls them; None if it does not know."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name; Python 3.13 says OSError
+        return None
 
 
 async def connect() -> PerdureClient:

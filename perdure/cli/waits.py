@@ -5,12 +5,17 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from perdure.cli.prefixes import named
 from perdure.cli.printable import one_line
 from perdure.cli.questions import choice_lines, no_choice, selected
 from perdure.cli.threads import Thread, subscription_line, with_client
 from perdure.client import PerdureClient
-from perdure.errors import UsageError
+from perdure.codec import clip, loads
+from perdure.contract import PREVIEW_CHARS
+from perdure.errors import CallNotOpen, UsageError
+from perdure.messages import ToolCallPart
 from perdure.ports import Choice
+from perdure.stored_tree import shape
 
 _NOTHING_TO_CHOOSE: Final = "No question waits in this thread."
 
@@ -42,10 +47,10 @@ def choose(
 
 def _asked(waiting: list[Choice], question: str | None) -> Choice:
     if question is not None:
-        found = next((choice for choice in waiting if choice.id == question), None)
-        if found is None:
+        known = {choice.id: choice for choice in waiting}
+        if not any(name.startswith(question) for name in known):
             raise UsageError(f"No question {question!r} waits in this thread.")
-        return found
+        return known[named(question, known, "question")]
     if not waiting:
         raise UsageError(_NOTHING_TO_CHOOSE)
     if len(waiting) > 1:
@@ -66,23 +71,66 @@ def _number(answer: str | None, asked: Choice, *, dismiss: bool) -> int | None:
 
 def result(
     thread: Thread,
-    call_id: Annotated[str, typer.Argument(help="The open call, as `perdure status` shows it.")],
+    call: Annotated[
+        str, typer.Argument(metavar="CALL_ID", help="The open call, as `perdure status` shows it, or its beginning.")
+    ],
     text: Annotated[str, typer.Argument(help="The result; `-` reads it from the standard input.")],
     outcome: Annotated[
         Literal["ok", "error", "denied"], typer.Option(help="Whether the call went well, failed, or was not allowed.")
     ] = "ok",
+    message: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MESSAGE",
+            help="The message of a call that nobody waits for any more: then its result is stored, and nothing runs.",
+        ),
+    ] = None,
+    preliminary: Annotated[
+        bool, typer.Option("--preliminary", help="It is shown until the next one comes, and the call stays open.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="The result is a JSON value; anything else is refused.")] = False,
 ) -> None:
     """Give the result of a tool call that waits for it."""
 
     async def run(client: PerdureClient) -> None:
-        await client.store.get_thread(thread)
-        call = await client.store.get_call(thread, call_id)
-        if call.result is not None:
-            raise UsageError(f"The call {call_id!r} has its result already; it waits for others of its step.")
-        await client.tool_result(thread, call_id, sys.stdin.read() if text == "-" else text, outcome=outcome)
-        typer.echo(f"The thread has the result ({outcome}) of {one_line(call_id)}.")
+        content = sys.stdin.read() if text == "-" else text
+        value = _json_typed(content) if json else content
+        message_id, call_id = await _place(client, thread, call, message)
+        taken = await client.tool_result(
+            thread, call_id, value, outcome=outcome, message_id=message_id, preliminary=preliminary
+        )
+        known = taken is not None and taken.disposition == "duplicate"
+        kind = "preliminary result" if preliminary else f"result ({outcome})"
+        typer.echo(f"The thread {'had a' if known else 'has the'} {kind} of {one_line(call_id)}{' before' * known}.")
 
     with_client(run)
+
+
+async def _place(client: PerdureClient, thread_id: str, typed: str, message: str | None) -> tuple[str | None, str]:
+    """The message to name with a call that was typed, if it has to be named, and the call's id."""
+    stored = await client.store.load_tree(thread_id, parts=False)
+    if message is not None:
+        parents = {one.message.id: one.parent_id for one in stored.messages}
+        message_id = named(message, parents, "message")
+        path = await client.store.load_history_with_ancestors(thread_id, parents[message_id], message_id)
+        calls = [part.call_id for part in path.messages[-1].parts if isinstance(part, ToolCallPart)]
+        return message_id, named(typed, calls, "call")
+    if not any(call.call_id.startswith(typed) for call in stored.calls):
+        raise CallNotOpen(clip(typed, PREVIEW_CHARS))
+    call_id = named(typed, [call.call_id for call in stored.calls], "call")
+    found = next(call for call in stored.calls if call.call_id == call_id)
+    if found.result is not None:
+        raise UsageError(f"The call {call_id!r} has its result already; it waits for others of its step.")
+    # A turn that rests on another branch is not at hand: its call is found by its message.
+    return None if found.message_id in shape(stored).path() else found.message_id, call_id
+
+
+def _json_typed(text: str) -> object:
+    try:
+        value: object = loads(text)
+    except ValueError as error:
+        raise UsageError(f"{clip(text, PREVIEW_CHARS)!r} is no JSON value: {error}.") from error
+    return value
 
 
 def subscriptions(
@@ -94,12 +142,20 @@ def subscriptions(
 
     async def run(client: PerdureClient) -> None:
         if cancel is not None:
-            await client.cancel_subscription(thread, cancel)
-            typer.echo(f"{one_line(cancel)} is ended.")
+            call_id = await _subscription_named(client, thread, cancel)
+            await client.cancel_subscription(thread, call_id)
+            typer.echo(f"{one_line(call_id)} is ended.")
         if resume is not None:
-            await client.resume_subscription(thread, resume)
-            typer.echo(f"{one_line(resume)} goes on.")
+            call_id = await _subscription_named(client, thread, resume)
+            await client.resume_subscription(thread, call_id)
+            typer.echo(f"{one_line(call_id)} goes on.")
         known = (await client.status(thread)).subscriptions
         typer.echo("\n".join(map(subscription_line, known)) or "No subscriptions.")
 
     with_client(run)
+
+
+async def _subscription_named(client: PerdureClient, thread_id: str, typed: str) -> str:
+    """The active subscription of that id, or of the only id that begins so; what is none is the client's to refuse."""
+    active = [one.call_id for one in await client.store.get_active_subscriptions(thread_id)]
+    return named(typed, active, "subscription") if any(one.startswith(typed) for one in active) else typed

@@ -48,6 +48,9 @@ class Reader:
     def tell(self, **change: object) -> None:
         """The next change."""
         self.seq += 1
+        message = change.get("message")
+        if isinstance(message, Message) and not self.conversation.view.message(message.id):
+            change["message"] = message.with_(seq=self.seq)  # a new one is told by the change that has its number
         self.conversation.show(Change.model_validate({"seq": self.seq} | change))
 
     def stream(self, text: str, *, index: int = 0, attempt: int = 1, step: int = 0, part: Part | None = None) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure import ids
-from perdure.cli.conversation import DISPLAY_LINES
+from perdure.cli.calls import DISPLAY_LINES
 from perdure.codec import dumps
 from perdure.errors import ViewOutdated
 from perdure.messages import (

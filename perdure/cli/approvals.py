@@ -1,0 +1,123 @@
+"""The commands for calls that somebody has to approve: approvals, approve, deny."""
+
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli.approval_words import option_typed, read_question
+from perdure.cli.prefixes import named
+from perdure.cli.printable import one_line
+from perdure.cli.threads import Json, Thread, approval_lines, user_name, with_client
+from perdure.client import PerdureClient
+from perdure.codec import clip, dumps
+from perdure.contract import PREVIEW_CHARS
+from perdure.errors import UsageError
+from perdure.messages import ToolCallPart
+from perdure.quantity import quantity
+from perdure.waiting import PendingApproval
+from perdure.watch import View
+
+Call = Annotated[str, typer.Argument(help="The call's id, or a beginning of it that no other has.")]
+Option = Annotated[str | None, typer.Option(help="The option to choose, by its number, words or id.")]
+Text = Annotated[str | None, typer.Option(help="Words of your own, where they are asked for.")]
+Reason = Annotated[str | None, typer.Option(help="Why; the model is told why a call was denied.")]
+By = Annotated[str | None, typer.Option(help="Who decides, for the record.", show_default="your name here")]
+
+
+def approvals(thread: Thread, json: Json = False) -> None:
+    """Show the calls that wait for somebody to approve them."""
+
+    async def run(client: PerdureClient) -> None:
+        waiting = await client.approvals(thread)
+        for approval in waiting:
+            typer.echo(dumps(approval) if json else "\n".join(approval_lines(thread, approval)))
+        if not waiting and not json:
+            typer.echo("No call waits for approval.")
+
+    with_client(run)
+
+
+def approve(
+    thread: Thread,
+    call: Call,
+    option: Option = None,
+    text: Text = None,
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="QUESTION=ANSWER", help="An answer to one of the questions; once for each of them."),
+    ] = None,
+    reason: Reason = None,
+    by: By = None,
+) -> None:
+    """Let a call run, or answer what is asked before it does."""
+
+    async def run(client: PerdureClient) -> None:
+        call_id, asked = await _call_named(client, thread, call)
+        said: dict[str, Any] = {"approved": True, "option_id": _option_id(option, asked), "text": text}
+        if answer:
+            # Answers stand alone: they are the approval.
+            said |= {"approved": None, "answers": _answers(answer, asked)}
+        await _decide(client, thread, call_id, "approved", **said, reason=reason, by=by)
+
+    with_client(run)
+
+
+def deny(
+    thread: Thread, call: Call, reason: Reason = None, option: Option = None, text: Text = None, by: By = None
+) -> None:
+    """Keep a call from running; the model is told why."""
+
+    async def run(client: PerdureClient) -> None:
+        call_id, asked = await _call_named(client, thread, call)
+        said: dict[str, Any] = {"approved": False, "option_id": _option_id(option, asked), "text": text}
+        await _decide(client, thread, call_id, "denied", **said, reason=reason, by=by)
+
+    with_client(run)
+
+
+async def _decide(client: PerdureClient, thread_id: str, call_id: str, what: str, by: str | None, **said: Any) -> None:
+    decided = await client.decide(thread_id, call_id, **said, by=by or user_name())
+    what = f"was {what} already" if decided.disposition == "duplicate" else f"is {what}"
+    more = f"; {quantity(len(decided.pending), 'call')} of the turn left to decide about" if decided.pending else ""
+    typer.echo(f"{call_id} {what}{more}.")
+
+
+async def _call_named(client: PerdureClient, thread_id: str, typed: str) -> tuple[str, PendingApproval | None]:
+    """The call that was typed, and what is asked about it; nothing is asked any more of one that was decided about.
+
+    Those that wait come first: of calls that were asked about long ago one need not tell them apart.
+    """
+    view = View()
+    view.apply(await client.store.snapshot(thread_id))
+    waiting = {approval.call_id: approval for approval in view.approvals}
+    asked = [
+        part.call_id
+        for message in view.messages
+        for part in message.parts
+        if isinstance(part, ToolCallPart) and part.approval
+    ]
+    if not any(call_id.startswith(typed) for call_id in asked):
+        shown = clip(typed, PREVIEW_CHARS)
+        raise UsageError(
+            f"Nobody was asked about a call {shown!r} on the branch that is shown; see `perdure approvals`."
+        )
+    of_waiting = typed not in asked and any(call_id.startswith(typed) for call_id in waiting)
+    call_id = named(typed, list(waiting) if of_waiting else asked, "call")
+    return call_id, waiting.get(call_id)
+
+
+def _option_id(typed: str | None, asked: PendingApproval | None) -> str | None:
+    found = option_typed(typed, asked.request.options) if typed is not None and asked else None
+    return found.id if found else typed
+
+
+def _answers(typed: list[str], asked: PendingApproval | None) -> dict[str, Any]:
+    questions = {question.id: question for question in asked.request.questions} if asked else {}
+    answers: dict[str, Any] = {}
+    for one in typed:
+        name, is_answer, value = one.partition("=")
+        if name not in questions or not is_answer:
+            known = ", ".join(map(one_line, questions)) or "none"
+            raise UsageError(f"{one!r} answers no question of this call ({known}); write QUESTION=ANSWER.")
+        answers[name] = read_question(value, questions[name])
+    return answers
