@@ -4,13 +4,26 @@ import asyncio
 import json
 from typing import Any
 
-from perdure.batch import DeleteMessage, SwitchBranch
-from perdure.messages import Status
+from perdure.batch import DeleteMessage, ImportedMessage, ImportMessages, SwitchBranch
+from perdure.messages import Message, Status
 from perdure.ports import ThreadRecord
 from stores.postgres import PostgresStore
 from tests.databases import execute
 from tests.eventually import eventually
-from tests.stores.builders import THREAD, assistant, commit, long_thread, settle, spawn, started, texts, user, write
+from tests.stores.builders import (
+    THREAD,
+    assistant,
+    call,
+    commit,
+    long_thread,
+    result,
+    settle,
+    spawn,
+    started,
+    texts,
+    user,
+    write,
+)
 from tests.stores.plans import numbers, rows_touched
 from tests.stores.postgres_eye import connected, run, waiting
 
@@ -163,3 +176,15 @@ async def test_a_head_that_is_remembered_past_gives_way_to_what_follows_it(
     assert (await postgres.load_tree(THREAD)).remembered == ()
     await write(postgres, 4, SwitchBranch(message_id="u", input_id="s", digest="d"))
     assert (await postgres.get_thread(THREAD)).head_id == "x"
+
+
+async def test_an_interim_result_comes_in_with_its_call(postgres: PostgresStore) -> None:
+    """A call that is open in a file shows what it had shown there."""
+    await started(postgres)
+    paused = Status(state="requires_action")
+    message = Message(id="g", thread_id="", role="assistant", status=paused, parts=(call("c1"), call("c2")))
+    blob = await postgres.put_blob(THREAD, b"a file")
+    item = ImportedMessage(message=message, interim=(result("c2", "half"),))
+    await write(postgres, 2, settle("a"), ImportMessages(blob=blob, input_id="i", digest="d", messages=(item,)))
+    calls = (await postgres.load_tail(THREAD)).calls
+    assert [(found.call_id, found.interim) for found in calls] == [("c1", None), ("c2", result("c2", "half"))]
