@@ -1,6 +1,6 @@
 """A batch at work on a draft of its thread in memory, and what it does to the message tree."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from perdure.approval import Decision
@@ -17,7 +17,7 @@ from perdure.batch import (
 )
 from perdure.codec import dumps
 from perdure.errors import ContentConflict, StoreError, UsageError
-from perdure.messages import Message
+from perdure.messages import Message, ToolResultPart
 from stores.blob_names import blobs_named
 from stores.left_turn import LEFT, awaits_decision, last_result, unanswered
 from stores.memory_records import StoredMessage, kept
@@ -167,10 +167,18 @@ class MemoryBatch:
             stored = self.draft.messages[message.id]
             self.draft.messages[message.id] = replace(stored, created_at=row.created_at, given_id=row.given_id)
         if message.role == "assistant" and message.status.state in ("running", "requires_action"):
-            for call in unanswered(message.parts):
-                if call.part.call_id in self.draft.calls:
-                    raise UsageError(f"The call {call.part.call_id!r} is open already, in another message.")
-                self.draft.open(message.id, message.turn, call.part.step, call.index, call.position, call.part)
+            self._open_calls(message, {result.call_id: result for result in row.interim})
+
+    def _open_calls(self, message: Message, interim: Mapping[str, ToolResultPart]) -> None:
+        draft = self.draft
+        for call in unanswered(message.parts):
+            call_id = call.part.call_id
+            if call_id in draft.calls:
+                raise UsageError(f"The call {call_id!r} is open already, in another message.")
+            draft.open(message.id, message.turn, call.part.step, call.index, call.position, call.part)
+            if call_id in interim:
+                seq, opened = draft.calls[call_id]
+                draft.calls[call_id] = (seq, opened.with_(interim=kept(interim[call_id])))
 
     def _replace(self, row: ImportedRow) -> None:
         stored, new = self.draft.messages[row.message.id], row.message

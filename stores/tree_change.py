@@ -23,7 +23,7 @@ from perdure.batch import (
 from perdure.errors import ContentConflict, UnknownMessage, UsageError
 from perdure.ids import imported_message_id
 from perdure.inputs import ROOT
-from perdure.messages import Message, Role, Status
+from perdure.messages import Message, Role, Status, ToolResultPart
 from perdure.tree import MessageTree, TreeDelta, TreeNode
 from perdure.tree_export import TreeExport, TreeItem
 
@@ -46,13 +46,15 @@ class ImportedRow:
 
     One that was there already (`known`) keeps its role, its time, its input and its `given_id`; its turn too, unless
     the import says of it that it can go on: then it has a new one, which no late writer of the old one can reach, and
-    `message.turn` is not 0. If it is running it keeps all of its content, since its turn is being written.
+    `message.turn` is not 0. If it is running it keeps all of its content, since its turn is being written. `interim`
+    are preliminary results of its open calls.
     """
 
     message: Message
     known: bool
     created_at: datetime | None
     given_id: str | None
+    interim: tuple[ToolResultPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ def _import(tree: Tree, operation: ImportMessages, thread_id: str, turn: int) ->
                 known=known,
                 created_at=None if item.created_at is None else _time(item.created_at, given),
                 given_id=given if given != ids[given] else None,
+                interim=item.interim,
             )
         )
     return Applied(delta, imported=tuple(rows), changed=(*everything, *before))

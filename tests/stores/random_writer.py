@@ -190,7 +190,14 @@ class Writer:
                 parts=self._parts(),
                 metadata=pick.choice([None, {"a": 2}]),
             )
-            messages.append(ImportedMessage(message=message, created_at=pick.choice([None, "2026-02-03T04:05:06Z"])))
+            calls = [part.call_id for part in message.parts if isinstance(part, ToolCallPart)]
+            messages.append(
+                ImportedMessage(
+                    message=message,
+                    created_at=pick.choice([None, "2026-02-03T04:05:06Z"]),
+                    interim=tuple(ToolResultPart(call_id=call_id, content="half") for call_id in calls),
+                )
+            )
         head = pick.choice([None, names[0], self._message_id()])
         return ImportMessages(blob="0" * 64, input_id=input_id, digest="d", messages=tuple(messages), head_id=head)
 

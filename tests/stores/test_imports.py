@@ -241,6 +241,17 @@ async def test_calls_without_a_result_are_open_if_their_turn_can_go_on(store: St
     assert (await store.load_tree("t")).calls == (opened,)
 
 
+async def test_preliminary_results_of_open_calls_come_along(store: Store) -> None:
+    """Of those that are open; a result is none, and what is said of other calls is not kept."""
+    await empty(store)
+    asked = item("r", None, call("c1"), call("c2"), result("c2"), role="assistant", status=PAUSED)
+    interim = tuple(result(name, "half\x00") for name in ("c1", "c2", "c3"))
+    await written(store, await imported(store, asked.with_(interim=interim)))
+    assert [(found.call_id, found.interim, found.result) for found in (await store.load_tail("t")).calls] == [
+        ("c1", interim[0], None)
+    ]
+
+
 async def test_a_turn_that_can_go_on_again_has_a_new_number(store: Store) -> None:
     """A snapshot from before its end was imported: what still writes for the old number is refused (sheet, case 59)."""
     await empty(store)
