@@ -272,6 +272,9 @@ class Conversation:
         if result.call_id in self._results:
             return
         self._results.add(result.call_id)
+        decision = self._calls.get(result.call_id)
+        if decision and not decision.approved:
+            return  # that the call did not run, and why, was told with the decision
         call = self.call_text(result.call_id)
         child = ids.child_thread_id(self.view.thread_id, result.call_id)
         if result.content == spawned(child):

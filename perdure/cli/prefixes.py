@@ -24,13 +24,14 @@ def named(typed: str, known: Collection[str], what: str) -> str:
     """
     if typed in known:
         return typed
-    found = sorted(id for id in set(known) if id.startswith(typed))
+    # Nothing is the beginning of every id: an empty variable of a script must not delete the only message.
+    found = sorted(id for id in set(known) if typed and id.startswith(typed))
     if len(found) == 1:
         return found[0]
     shown = clip(typed, _TYPED_CHARS)
     if not found:
         raise UsageError(f"No {what} of this thread has the id {shown!r}, or one that begins so.")
-    several = ", ".join(map(one_line, found[:_NAMED])) + (", ..." if len(found) > _NAMED else "")
+    several = ", ".join(map(one_line, found[:_NAMED])) + (" and others" if len(found) > _NAMED else "")
     raise UsageError(f"{len(found)} {what}s begin with {shown!r}: {several}. Give more of the id.")
 
 

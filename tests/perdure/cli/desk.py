@@ -129,7 +129,7 @@ def desk_agent() -> Agent:
 
     def script(asked: Asked) -> Reply:
         words = asked.user_text
-        if asked.results:
+        if asked.results and "did not run" not in asked.results[-1]:
             return Reply(f"heard {asked.results[-1]}")
         if words == "hang":
             return Reply("one two three", chunk_chars=4, hang=True)

@@ -307,3 +307,76 @@ def test_one_of_a_thing_is_not_told_as_several() -> None:
     assert Reader(*messages).lines[0] == "… 1 earlier message: `perdure history t1`"
     file = FilePart(media_type="text/plain", blob="b", size_bytes=1, name="a.txt")
     assert Reader(QUESTION.with_(parts=(file,))).lines == ["▤ a.txt (text/plain, 1 byte)"]
+
+
+def another(reader: Reader, *messages: Message, **snapshot: object) -> list[str]:
+    """What a later snapshot adds to the screen."""
+    reader.paper.text, reader.seq = "", reader.seq + 1
+    path = {"thread": THREAD, "path": Path(messages=messages), "seq": reader.seq}
+    reader.conversation.show(Snapshot.model_validate(path | snapshot))
+    return reader.lines
+
+
+def words(id: str, role: str, text: str) -> Message:
+    """A message of words."""
+    return Message.model_validate({"id": id, "thread_id": "t1", "role": role, "parts": (TextPart(text=text),)})
+
+
+def test_another_branch_is_written_from_where_it_leaves_the_one_before() -> None:
+    """With what stays above it, and where it stands among others; a message is found again by its id."""
+    reader = Reader(words("u1", "user", "Weather?"), words("a1", "assistant", "Sun."), words("u2", "user", "Thanks"))
+    reader.conversation.places = {"a2": "2/2"}
+    assert another(reader, words("u1", "user", "Weather?"), words("a2", "assistant", "Rain.")) == [
+        "⑃ The conversation was changed. After “Weather?” it now reads:",
+        "‹2/2›",
+        "Rain.",
+    ]
+    assert another(reader) == ["⑃ The conversation was changed. It is empty now."]
+    assert another(reader, words("u9", "user", "Anew")) == ["› Anew"]
+
+
+def test_a_branch_that_goes_on_is_not_announced() -> None:
+    """Of the same path only what is new is written, a status among it; the control is a part that is another one."""
+    answer = ANSWER.with_(parts=(TextPart(text="Su"), CALL))
+    reader = Reader(QUESTION, answer)
+    more = answer.with_(parts=(*answer.parts, ToolResultPart(call_id="c1", content="sun")))
+    cut = more.with_(status=Status(state="incomplete", reason="cancelled"))
+    assert another(reader, QUESTION, more) == ['← get_weather(city="Paris", days=2): sun']
+    assert another(reader, QUESTION, cut, words("u2", "user", "So?")) == ["■ interrupted", "› So?"]
+    late = cut.with_(parts=(*answer.parts, ToolResultPart(call_id="c1", content="rain")))
+    lines = another(reader, QUESTION, late, words("u2", "user", "So?"))
+    assert lines[0].startswith("⑃ The conversation was changed.")
+    assert [line for line in lines if "rain" in line or line in ("■ interrupted", "› So?")] == [
+        '← get_weather(city="Paris", days=2): rain',
+        "■ interrupted",
+        "› So?",
+    ]
+
+
+def test_an_answer_that_streams_goes_on_over_a_snapshot_of_the_same_path() -> None:
+    """What was written of it is not written again; on a branch that is shown again it is."""
+    reader = Reader(QUESTION, ANSWER)
+    reader.stream("It is ")
+    live = {"live": Step(turn=1, step=0, attempt=1), "chunks": (Chunk(index=0, delta="It is sunny"),)}
+    assert another(reader, QUESTION, ANSWER, **live) == ["sunny"]
+    another(reader, QUESTION)
+    assert another(reader, QUESTION, ANSWER, **live) == ["It is sunny"]
+
+
+def test_a_message_that_is_told_again_does_not_end_again() -> None:
+    """Feedback changes its metadata and nothing that is shown."""
+    reader = Reader(QUESTION, ANSWER)
+    reader.settle(state="incomplete", reason="cancelled")
+    ended = ANSWER.with_(status=Status(state="incomplete", reason="cancelled"), metadata={"feedback": {"value": 1}})
+    reader.tell(message=ended)
+    assert reader.lines == ["■ interrupted"]
+
+
+def test_a_preliminary_result_is_shown_until_the_next_one() -> None:
+    """Each once, and then the result."""
+    reader = Reader(QUESTION, ANSWER.with_(parts=(CALL,)))
+    for content in ("a", "a", "b"):
+        reader.tell(call=open_call("c1").with_(interim=ToolResultPart(call_id="c1", content=content)))
+    reader.tell(call=open_call("c1", result=ToolResultPart(call_id="c1", content="c")))
+    call = 'get_weather(city="Paris", days=2)'
+    assert reader.lines[1:] == [f"⋯ {call}: a", f"⋯ {call}: b", f"← {call}: c"]

@@ -62,6 +62,7 @@ def test_a_command_is_imported_only_when_it_is_asked_for() -> None:
         (("gateway", "--port", "x"), "'x' is no port: give a number from 1 to 65535."),
         (("gateway", "--port", "99999"), "'99999' is no port: give a number from 1 to 65535."),
         (("dev", "--ui-port", "0"), "'0' is no port: give a number from 1 to 65535."),
+        (("edit", "t", "m", "hi", "--mode", "loud"), "'loud' is not one of 'interrupt', 'queue', 'steer', 'reject'."),
         (("send", "t", "hi", "--mode", "loud"), "'loud' is not one of 'interrupt', 'queue', 'steer', 'reject'."),
         (("result", "t", "c", "x", "--outcome", "fine"), "'fine' is not one of 'ok', 'error', 'denied'."),
     ],

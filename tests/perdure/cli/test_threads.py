@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from perdure.agent import Agent
+from perdure.approval import ApprovalOption, ApprovalRequest
 from perdure.cli.ending import exit_code
 from perdure.cli.main import app
 from perdure.cli.threads import status_lines
@@ -16,6 +17,7 @@ from perdure.dev.temporal_server import TemporalServer
 from perdure.messages import Status, Usage
 from perdure.ports import Choice
 from perdure.testing import Asked, Reply, ScriptedModel
+from perdure.waiting import PendingApproval
 from tests.workflows.conftest import StackFactory
 
 
@@ -143,6 +145,24 @@ def test_the_status_says_what_else_a_thread_waits_for() -> None:
         "subscription: prices c4, 1 event, paused: too␊many",
         "child threads: `perdure children t1`",
         "events or results dropped, since nothing waited for them: 7",
+    ]
+
+
+def test_the_status_says_what_is_asked_before_a_call_runs() -> None:
+    """With the options, and the command that answers."""
+    status = ThreadStatus(
+        thread_id="t1",
+        agent="demo",
+        state="waiting",
+        open_calls=(CallStatus(call_id="c1", tool="pay", preview="{}", state="approval"),),
+    )
+    request = ApprovalRequest(prompt="Pay?", options=(ApprovalOption(id="yes", label="Yes"),))
+    asked = PendingApproval(call_id="c1", message_id="a1", tool="pay", arguments='{"to": "\\u001b"}', request=request)
+    assert status_lines(status, (asked,))[1:-1] == [
+        "waiting for approval: pay({}) c1",
+        '? pay(to="\\u001b") waits for approval: Pay?',
+        "  1 Yes",
+        "  `perdure approve t1 c1`, or `perdure deny`",
     ]
 
 
