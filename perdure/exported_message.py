@@ -17,8 +17,10 @@ from perdure.messages import EventPart, Message, Role, Status, TextPart, ToolRes
 from perdure.ports import OpenCall, TreeMessage
 
 RUN_CONFIG: Final = "runConfig"
-FEEDBACK: Final = "submittedFeedback"
+FEEDBACK: Final = "feedback"
 """Keys of a message's metadata that have a place of their own there."""
+
+_THEIR_FEEDBACK: Final = "submittedFeedback"
 
 _KEPT: Final = ("source_id", "input_id")
 
@@ -68,8 +70,9 @@ def exported(
         if read_status(shown["status"]) != message.status:
             own["status"] = _status(message.status)
         known: Json = {"unstable_state": None, "unstable_annotations": [], "unstable_data": [], "steps": []}
-        if _is_feedback(metadata.get(FEEDBACK)):
-            known[FEEDBACK] = metadata.pop(FEEDBACK)
+        if (feedback := _feedback(metadata.get(FEEDBACK), "value", "type")) is not None:
+            known[_THEIR_FEEDBACK] = feedback
+            del metadata[FEEDBACK]
         shown["metadata"] = {**known, "custom": metadata}
     else:
         shown["metadata"] = {"custom": metadata}
@@ -145,8 +148,14 @@ def _status(status: Status) -> Json:
     return {key: value for key, value in status.stated().items() if isinstance(value, str)}
 
 
-def _is_feedback(value: object) -> bool:
-    return isinstance(value, dict) and cast("Json", value).get("type") in ("positive", "negative")
+def _feedback(value: object, key: str, name: str) -> Json | None:
+    """Feedback that both sides know, under the other side's name; None for any other value."""
+    said = cast("Json", value) if isinstance(value, dict) else {}
+    if said.get(key) not in ("positive", "negative") or not said.keys() <= {key, "comment"}:
+        return None
+    if not isinstance(said.get("comment", ""), str):
+        return None
+    return {name if field == key else field: content for field, content in said.items()}
 
 
 def _read(fields: Json, metadata: Json, parent_id: str | None, reader: ContentReader) -> ListedMessage:
@@ -213,8 +222,8 @@ def _created_at(fields: Json) -> str | None:
 def _metadata(metadata: Json, run_config: Json | None) -> Json | None:
     try:
         custom = dict(optional(metadata, "custom") or {})
-        if _is_feedback(metadata.get(FEEDBACK)):
-            custom.setdefault(FEEDBACK, optional(metadata, FEEDBACK))
+        if (feedback := _feedback(metadata.get(_THEIR_FEEDBACK), "type", "value")) is not None:
+            custom.setdefault(FEEDBACK, feedback)
     except Fault as fault:
         raise fault.under(".metadata") from None
     if run_config is not None:

@@ -229,7 +229,12 @@ class _Content:
 
 _lifted = st.fixed_dictionaries(
     {"runConfig": st.dictionaries(words, values, max_size=1)},
-    optional={"submittedFeedback": st.just({"type": "positive"}) | values, "perdure": values},
+    optional={
+        "feedback": st.sampled_from([{"value": "positive"}, {"value": "negative", "comment": ""}, {"value": 3}])
+        | values,
+        "perdure": values,
+        "submittedFeedback": values,
+    },
 )
 _statuses = st.one_of(
     st.builds(

@@ -92,6 +92,7 @@ def test_case_80_without_a_head_the_last_listed_leaf_is_open(head: str | None) -
     result = read(user("a"), user("late", "b"), user("b", "a"), user("c", "a"), user("d", "c"), head=head)
     assert result.head_id == "d"
     assert bool(result.warnings) == (head is not None)
+    assert read(user("a"), user("x", "a"), user("y", "a"), user("z", "x"), head=head).head_id == "z"
 
 
 def test_case_81_a_flag_to_resume_is_left_aside() -> None:

@@ -201,14 +201,32 @@ def test_ids_are_those_that_the_messages_came_with() -> None:
     assert export["messages"][1]["message"]["perdure"] == {"source_id": "theirs"}
 
 
-def test_feedback_and_run_configuration_have_their_places() -> None:
-    """Both are metadata here; there they are found where the client puts them."""
-    feedback = {"type": "negative", "comment": "wrong"}
-    metadata = {"submittedFeedback": feedback, "runConfig": {"custom": {"model": "x"}}, "k": 1}
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({"value": "negative", "comment": "wrong"}, {"type": "negative", "comment": "wrong"}),
+        ({"value": "positive"}, {"type": "positive"}),
+        ({"value": 3}, None),
+        ({"value": "positive", "by": "ann"}, None),
+        ({"value": "positive", "comment": None}, None),
+        ("positive", None),
+    ],
+)
+def test_feedback_stands_where_the_client_puts_it(ours: object, theirs: Json | None) -> None:
+    """What it knows of; anything else is metadata like other metadata, and both come back."""
+    export = export_tree(tree_of([turn(metadata={"feedback": ours, "k": 1})], "a"), {})
+    metadata = export["messages"][0]["message"]["metadata"]
+    assert metadata.get("submittedFeedback") == theirs
+    assert metadata["custom"] == ({"feedback": ours, "k": 1} if theirs is None else {"k": 1})
+    assert read_import(encoded(export)).messages[0].message.metadata == {"feedback": ours, "k": 1}
+
+
+def test_a_run_configuration_stands_beside_its_message() -> None:
+    """It is metadata here, whoever brought it."""
+    metadata = {"runConfig": {"custom": {"model": "x"}}, "k": 1}
     export = export_tree(tree_of([turn(metadata=metadata)], "a"), {})
     (item,) = export["messages"]
     assert item["runConfig"] == {"custom": {"model": "x"}}
-    assert item["message"]["metadata"]["submittedFeedback"] == feedback
     assert item["message"]["metadata"]["custom"] == {"k": 1}
     assert read_import(encoded(export)).messages[0].message.metadata == metadata
 
