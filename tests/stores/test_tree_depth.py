@@ -1,32 +1,64 @@
 """Conversations of 30,000 messages: nothing goes down them by recursion, and nothing takes long."""
 
+import os
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from perdure.batch import ImportedMessage
 from perdure.ports import Store
+from stores.memory import MemoryStore
 from tests.stores.builders import long_thread
+from tests.stores.postgres_eye import connected
 from tests.stores.trees import answer, delete, imported, item, path, reset, said, switch, written
 
 DEPTH = 30_000
 WITHIN_S = 2.0
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+Soon = Callable[..., AbstractAsyncContextManager[None]]
 
 pytestmark = pytest.mark.slow
 
 
-@asynccontextmanager
-async def soon(what: str) -> AsyncGenerator[None]:
-    """What is done here takes no longer than it may."""
-    began = time.monotonic()
-    yield
-    took = time.monotonic() - began
-    assert took < WITHIN_S, f"{what} took {took:.2f} s"
+@pytest.fixture
+def soon(request: pytest.FixtureRequest, store: Store) -> Soon:
+    """What is done in the block takes no longer than it may, with a machine for itself.
+
+    That is: the time that this process and the connections' server processes work, and not the time in which they
+    wait for others, of whom a machine that runs tests has many.
+    """
+
+    async def worked() -> float:
+        if isinstance(store, MemoryStore):
+            return time.process_time()
+        async with connected(request.getfixturevalue("database_url")) as eye:
+            rows = await eye.fetch("select pid from pg_stat_activity where datname = current_database()")
+        return time.process_time() + sum(_worked(row["pid"]) for row in rows)
+
+    @asynccontextmanager
+    async def within(what: str, within_s: float = WITHIN_S) -> AsyncGenerator[None]:
+        before = await worked()
+        yield
+        took = await worked() - before
+        assert took < within_s, f"{what} took {took:.2f} s"
+
+    return within
 
 
-async def test_the_operations_of_a_deep_thread(store: Store) -> None:
+def _worked(pid: int) -> float:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:  # the connection that has asked for the others is gone
+        return 0.0
+    user, system = stat.rpartition(") ")[2].split()[11:13]
+    return (int(user) + int(system)) / TICKS_PER_S
+
+
+async def test_the_operations_of_a_deep_thread(store: Store, soon: Soon) -> None:
     """An edit at the top, an answer anew at the bottom, a switch over the whole of it, deletion of what is first."""
     await long_thread(store, DEPTH)
     last = f"m{DEPTH - 1}"
@@ -54,18 +86,24 @@ async def test_the_operations_of_a_deep_thread(store: Store) -> None:
     assert await path(store) == ["m1"]
 
 
-async def test_a_deep_import(store: Store) -> None:
-    """As one batch; and once more, when all of it is there."""
+@pytest.mark.timeout(300)
+async def test_a_deep_import(store: Store, soon: Soon) -> None:
+    """As one batch; and once more, when all of it is there. It writes every word, so it may take longer."""
     await long_thread(store, 1)
     items: list[ImportedMessage] = [item(f"g{n}", f"g{n - 1}" if n else None) for n in range(DEPTH)]
-    operation = await imported(store, *items, input_id="i1")
-    began = time.monotonic()
-    await written(store, operation)
-    took = time.monotonic() - began
-    assert len(await path(store)) == DEPTH
-    again = await imported(store, *items, input_id="i2")
-    began = time.monotonic()
-    await written(store, again)
-    assert len(await path(store)) == DEPTH
-    # Twice the bound: these write every word of the thread, where the others write a few rows.
-    assert max(took, time.monotonic() - began) < 5 * WITHIN_S
+    for number in range(2):
+        operation = await imported(store, *items, input_id=f"i{number}")
+        async with soon("an import", 5 * WITHIN_S):
+            await written(store, operation)
+        assert len(await path(store)) == DEPTH
+
+
+async def test_time_is_measured(store: Store, soon: Soon) -> None:
+    """A bound that holds whatever is done would show nothing."""
+
+    async def work() -> None:
+        async with soon("a thread", 0.001):
+            await long_thread(store, 500)
+
+    with pytest.raises(AssertionError, match="took"):
+        await work()
