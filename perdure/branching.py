@@ -22,7 +22,7 @@ from perdure.batch import (
 from perdure.codec import clip
 from perdure.draft import Draft
 from perdure.errors import UsageError
-from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, digest_of, phase_of
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, digest_of, standing
 from perdure.inputs import ROOT, Approval, Disposition, Regenerate, TreeChange, UserMessage
 from perdure.messages import Message, TextPart
 from perdure.policy import REMEMBERED_DECISIONS
@@ -43,7 +43,7 @@ class Branching(Draft):
         A message that closes a turn may turn out to be known to the store, and then the turn goes on. So until the
         sync the phase stays what it was, and what has to wait for the end of the turn waits for the sync.
         """
-        return self._unconfirmed or phase_of(self.state.open)
+        return self._unconfirmed or standing(self.state)
 
     def _append_only(self, message: UserMessage) -> Disposition:
         """Words that nobody answers. Below a turn they end it: at once if it waits for people, else with its step."""
@@ -176,7 +176,7 @@ class Branching(Draft):
 
     def _leave_turn(self, reason: Literal["cancelled", "steered"]) -> None:
         """An input closes the turn, unless the store says that it knows the input."""
-        self._unconfirmed = self._unconfirmed or phase_of(self.state.open)
+        self._unconfirmed = self.phase
         self._close_turn(reason, None)
 
 

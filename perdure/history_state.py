@@ -15,11 +15,12 @@ from perdure.policy import COMPLETE_ATTEMPTS
 from perdure.ports import OpenCall, Subscription, Tail
 from perdure.tools import KEPT_ARGUMENTS
 
-Phase = Literal["busy", "calling", "sleeping", "boundary", "idle"]
+Phase = Literal["busy", "calling", "sleeping", "boundary", "hidden", "resting", "idle"]
 """Where a thread stands.
 
 busy: a model call runs; calling: its tool calls are open; sleeping: so are only passive ones, which anything may cut
-short; boundary: between two steps; idle: no turn is open.
+short; boundary: between two steps; hidden: so is a turn that is not shown; resting: what is shown is a turn that waits
+for people, and it is not loaded yet; idle: no turn is open.
 """
 
 
@@ -149,6 +150,22 @@ def phase_of(turn: OpenTurn | None) -> Phase:
     if not turn.calls:
         return "boundary"
     return "sleeping" if all(call.settled or call.outline.passive for call in turn.calls) else "calling"
+
+
+def standing(state: HistoryState) -> Phase:
+    """The phase of a thread, for what comes in.
+
+    What is told goes on where people look. So it cuts no turn short that is at work elsewhere, and it stands below no
+    turn that waits for people, whether that is the open one or has to wait itself until a hidden one is over.
+    """
+    turn, phase = state.open, phase_of(state.open)
+    if turn is None:
+        return "resting" if state.paused_head and not state.closed else "idle"
+    if not turn.hidden or phase == "busy":
+        return phase
+    if state.paused_head:
+        return "calling"
+    return "hidden" if phase == "boundary" else phase
 
 
 def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool) -> HistoryState:

@@ -32,16 +32,19 @@ from perdure.policy import WAITING_EVENT_BYTES, WAITING_INPUTS
 MAX_INPUT_BYTES = 256 * 1024
 """What one input may weigh as JSON. Temporal refuses payloads above 2 MB, and inputs travel together."""
 
-_Wait = Literal["never", "durable", "awake", "ended"]
-"""What an input waits for: nothing; the step to be durable; the work to pause; the turn to end."""
+_Wait = Literal["never", "loaded", "durable", "awake", "shown", "ended"]
+"""What an input waits for: nothing; what is shown to be loaded; the step to be durable; the work to pause; the same,
+where it is shown; the turn to end."""
 
 _READY: dict[Phase, tuple[_Wait, ...]] = {
-    "busy": ("never",),
-    "calling": ("never", "durable"),
+    "busy": ("never", "loaded"),
+    "calling": ("never", "loaded", "durable"),
     # A thread that only sleeps is not busy: whatever comes wakes it.
-    "sleeping": ("never", "durable", "awake", "ended"),
-    "boundary": ("never", "durable", "awake"),
-    "idle": ("never", "durable", "awake", "ended"),
+    "sleeping": ("never", "loaded", "durable", "awake", "shown", "ended"),
+    "boundary": ("never", "loaded", "durable", "awake", "shown"),
+    "hidden": ("never", "loaded", "durable", "awake"),
+    "resting": ("never",),
+    "idle": ("never", "loaded", "durable", "awake", "shown", "ended"),
 }
 
 
@@ -129,16 +132,21 @@ def _event_bytes(content: AnyInput) -> int:
 
 def _waits_for(content: AnyInput) -> _Wait:
     match content:
-        case Interrupt() | Control() | Regenerate() | TreeChange() | Approval():
+        case Interrupt() | Control() | Regenerate() | TreeChange():
             return "never"
+        case Approval():
+            # Whoever shows a branch and answers its question at once is told of no question that is not there.
+            return "loaded"
         case ToolResult():
             # A call is shown while it streams, and whoever is quick answers it before its step is durable.
             return "durable"
         case UserMessage(mode="queue"):
             return "ended"
-        case UserMessage(mode="steer") | Event():
-            # An event waits for the calls that are open: it may be of a subscription that one of them is opening.
+        case UserMessage(mode="steer"):
             return "awake"
+        case Event():
+            # An event waits for the calls that are open: it may be of a subscription that one of them is opening.
+            return "shown"
         case UserMessage():
             return "never"
 

@@ -92,12 +92,15 @@ class ThreadWorkflow(ThreadDurability):
                 await workflow.wait_condition(lambda: not self._children.making)
             if not self._is_history_long():
                 await self._accept()
+        if self._history.rests:
+            # Before a new run: what waits for it has senders who wait, and no run ends while they do.
+            await self._load(ThreadStart())
+            return True
         if self._is_history_long():
             await self._continue_as_new()
         if self._history.state.closed:
             return await self._leave()
         if self._history.rests:
-            await self._load(ThreadStart())
             return True
         turn = self._history.open_turn
         if turn is None or self._calls.wait_only_outside(turn):
@@ -227,6 +230,9 @@ class ThreadWorkflow(ThreadDurability):
         while True:
             while not workflow.all_handlers_finished() and not self._background.busy:
                 await self._accept()
+                if self._history.rests:
+                    self._is_leaving = False
+                    return
                 await workflow.wait_condition(
                     lambda: workflow.all_handlers_finished() or self._has_ready() or self._background.busy
                 )

@@ -1,0 +1,168 @@
+"""Branches, questions and late results under whatever people and programs do to them at a bad moment."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from perdure.batch import SwitchBranch
+from perdure.testing import Call, Reply, ScriptedModel
+from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, by_words, results_of
+from tests.cases.recorded_store import RecordedStore, having
+from tests.eventually import eventually
+from tests.recorded import chain
+from tests.workflows.conftest import StackFactory
+
+
+class Rig:
+    """A conversation whose answer to `other` holds on until the gate is opened, and then takes a few more steps."""
+
+    def __init__(self, gate: Gate, talk: Conversation) -> None:
+        self.gate = gate
+        self.talk = talk
+        self.client = talk.client
+        self.thread = talk.thread
+
+    async def update(self, name: str, payload: object) -> Any:
+        """What anybody may type."""
+        return await self.talk.stack.handle(self.thread).execute_update(name, payload)
+
+    async def subscribe(self) -> str:
+        """A call that goes on sending events."""
+        accepted = await self.client.send(self.thread, "ask")
+        _, (call_id,) = await self.talk.paused()
+        await self.client.tool_result(self.thread, call_id, "subscribed", subscription=True)
+        await self.client.wait_settled(self.thread, accepted.message_id)
+        return call_id
+
+    async def hidden_at_work(self, words: str) -> tuple[str, str, str]:
+        """What is shown waits for people, and on another branch a turn is at work: paused turn, its call, that turn."""
+        accepted = await self.client.send(self.thread, words)
+        paused, (call_id,) = await self.talk.paused()
+        await self.client.edit(self.thread, accepted.message_id, "other")
+        await self.gate.begun.wait()
+        hidden = (await self.talk.ids())[-1]
+        await self.client.switch_branch(self.thread, paused)
+        return paused, call_id, hidden
+
+    async def deferred(self, count: int) -> None:
+        """Wait until so many events wait."""
+
+        async def wait() -> bool:
+            return (await self.client.status(self.thread)).deferred == count
+
+        await eventually(wait)
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncGenerator[RecordedStore]:
+    """A store that can be held up."""
+    store = await RecordedStore.connect(database_url)
+    yield store
+    await store.close()
+
+
+async def has_come(talk: Conversation, update: str, signal: str) -> None:
+    """Wait until an update and a signal are with the thread: then its workflow has begun a task with them."""
+
+    async def are_there() -> bool:
+        events = await chain(talk.stack.temporal, talk.thread)
+        updates = {
+            one.workflow_execution_update_accepted_event_attributes.accepted_request.input.name for one in events
+        }
+        signals = {one.workflow_execution_signaled_event_attributes.signal_name for one in events}
+        return update in updates and signal in signals
+
+    await eventually(are_there, timeout=20)
+
+
+@pytest.fixture
+async def rig(start_stack: StackFactory, thread: str) -> Rig:
+    """One."""
+    gate = Gate()
+    look = Reply(Call("look"))
+    replies: dict[str, list[Reply | str]] = {
+        "go": [PAY, "paid up"],
+        "ask": [ASK, "thanks"],
+        "other": [Reply(Call("hold")), look, look, "other done"],
+    }
+    model = ScriptedModel(by_words(replies))
+    agent = agent_of(model)
+
+    @agent.tool
+    async def hold() -> str:
+        """Hold on."""
+        await gate.passed()
+        return "held"
+
+    return Rig(gate, Conversation(await start_stack(agent), thread, model))
+
+
+# -- what is shown waits for people, and another turn is at work ----------------------------------------------------
+
+
+async def test_an_event_neither_cuts_a_hidden_turn_nor_stands_below_a_pause(rig: Rig) -> None:
+    """It waits for the hidden turn's end, and then for the decision; so it comes before the next step of that turn."""
+    talk = rig.talk
+    subscription = await rig.subscribe()
+    paused, call_id, hidden = await rig.hidden_at_work("go")
+    await rig.client.event(rig.thread, subscription, "rain", id="e1")
+    await rig.deferred(1)
+    rig.gate.open.set()
+    assert (await talk.until(hidden, "complete")).status.reason is None
+    await talk.waiting()
+    await rig.deferred(1)
+    assert (await talk.ids())[-1] == paused
+    await rig.client.approve(rig.thread, call_id)
+    assert results_of(await talk.until(paused, "incomplete")) == [("ok", "paid 3")]
+    await rig.deferred(0)
+    settled = await rig.client.wait_settled(rig.thread)
+    path = await talk.path()
+    assert [message.role for message in path[-3:]] == ["assistant", "event", "assistant"]
+    assert (path[-3].id, path[-1].id) == (paused, settled.id)
+
+
+async def test_an_event_waits_for_a_hidden_turn_and_not_for_its_next_step(rig: Rig) -> None:
+    """A turn that goes on unseen is finished: what is told elsewhere has nothing to add to it."""
+    talk = rig.talk
+    subscription = await rig.subscribe()
+    shown = (await talk.ids())[-1]
+    await rig.client.edit(rig.thread, (await talk.ids())[0], "other")
+    await rig.gate.begun.wait()
+    hidden = (await talk.ids())[-1]
+    await rig.client.switch_branch(rig.thread, shown)
+    await rig.client.event(rig.thread, subscription, "rain", id="e1")
+    await rig.deferred(1)
+    rig.gate.open.set()
+    await talk.until(hidden, "complete")
+    await rig.deferred(0)
+    await rig.client.wait_settled(rig.thread)
+    assert [message.role for message in (await talk.path())[-3:]] == ["assistant", "event", "assistant"]
+    assert (await talk.ids())[-3] == shown
+
+
+# -- what is shown is not loaded yet -------------------------------------------------------------------------------
+
+
+async def test_a_question_is_answered_at_the_moment_in_which_it_is_shown(
+    start_stack: StackFactory, thread: str, store: RecordedStore
+) -> None:
+    """Whoever is quicker than the loading of its turn is not told that there is no question; nor is a result lost."""
+    model = ScriptedModel(by_words({"go": [Reply(Call("pay", '{"amount": 3}'), Call("ask")), "paid up"]}))
+    talk = Conversation(await start_stack(agent_of(model)), thread, model)
+    accepted = await talk.client.send(thread, "go")
+    paused, _ = await talk.paused(2)
+    asked, given = [call.call_id for call in await talk.waiting(2)]
+    await talk.client.edit(thread, accepted.message_id, "other")
+    await talk.client.wait_settled(thread)
+    store.held = having(SwitchBranch)
+    async with asyncio.TaskGroup() as together:
+        together.create_task(talk.client.switch_branch(thread, paused))
+        await store.reached.wait()
+        approved = together.create_task(talk.client.approve(thread, asked))
+        await talk.client.tool_result(thread, given, "mine")
+        await has_come(talk, "decide", "tool_result")
+        store.gate.set()
+    assert approved.result().disposition == "settled"
+    assert results_of(await talk.until(paused, "complete")) == [("ok", "paid 3"), ("ok", "mine")]
