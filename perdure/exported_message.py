@@ -199,6 +199,8 @@ def _read_status(fields: Json, own: Json) -> Status | None:
 
 def _with_own(listed: ListedMessage, fields: Json, own: Json) -> ListedMessage:
     listed.created_at = _created_at(fields)
+    if not own:
+        return listed
     try:
         listed.source_id, listed.input_id = (name(own, key) if own.get(key) is not None else None for key in _KEPT)
     except Fault as fault:

@@ -128,7 +128,8 @@ def settled(content: list[Entry], status: Status | None, *, followed: bool) -> t
         status: where it stands, None if that is not said.
         followed: whether a message stands below it.
     """
-    content = [_decided(entry) if entry.is_open else entry for entry in content]
+    if any(entry.is_open for entry in content):
+        content = [_decided(entry) if entry.is_open else entry for entry in content]
     status = _standing(content, status, followed)
     if status.state == "complete" or status.state == "incomplete":
         content = [_closed(entry) if isinstance(entry.part, ToolCallPart) else entry for entry in content]

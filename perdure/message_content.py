@@ -29,6 +29,8 @@ def entries(parts: Sequence[Part]) -> tuple[list[Entry], list[int] | None]:
 
     A result belongs to the first call before it that has its id and no result yet.
     """
+    if not any(isinstance(part, ToolResultPart) for part in parts):
+        return [Entry(part) for part in parts], None
     found: list[Entry] = []
     positions: list[tuple[int, int | None]] = []
     waiting: dict[str, list[int]] = {}
@@ -51,6 +53,8 @@ def entries(parts: Sequence[Part]) -> tuple[list[Entry], list[int] | None]:
 
 def parts_of(content: Sequence[Entry], order: Sequence[int] | None = None) -> tuple[Part, ...]:
     """The entries as parts. An order that is not one of all of them says nothing."""
+    if order is None and all(entry.result is None for entry in content):
+        return tuple(entry.part for entry in content)
     parts = [_of(content[index], is_result) for index, is_result in _placed(content)]
     if order is not None and sorted(order) == list(range(len(parts))):
         return tuple(parts[index] for index in order)

@@ -308,6 +308,14 @@ def test_a_decision_against_a_call_is_its_result(fields: Json, outcome: str, con
     assert results_of(message) == {"c1": (outcome, content)}
 
 
+def test_a_call_that_must_not_run_is_answered_with_the_reason() -> None:
+    """Also in a turn that waits for another call: nothing will ever come for it."""
+    refused = call(perdure={"error": "There is no tool of this name."})
+    message = message_of(read(user("u"), assistant("a", "u", refused, call("c2"), status=PAUSED)), "a")
+    assert message.status.state == "requires_action"
+    assert results_of(message) == {"c1": ("error", "There is no tool of this name.")}
+
+
 def test_results_that_are_made_up_stand_in_call_order() -> None:
     """Behind the calls of their step and before the next one, as those of tools do."""
     content = [call("c1"), call("c2", result="x"), text("then")]
