@@ -129,6 +129,11 @@ class Branching(Draft):
         """Somebody decides. Raises UsageError, and nothing is changed, in the order of the sheet (3.2)."""
         turn = self.state.open
         call = self._live_call(content.call_id)
+        if turn and turn.hidden and self.state.paused_head:
+            raise UsageError(
+                f"The call {clip(content.call_id, 80)!r} cannot be decided about now: a turn on another branch is at "
+                "work. Decide when it has ended, or stop it."
+            )
         if turn is None or turn.hidden or call is None or call.outline.approval is None:
             raise UsageError(f"No call {clip(content.call_id, 80)!r} waits for approval in what this thread shows.")
         decision = decision_of(call.outline.approval, content, content.at)

@@ -222,6 +222,13 @@ class Draft:
             self._append(SetDue(call_id=call_id, due=due))
         self._replace_call(call.with_(dispatched=True, due=call.due if due is None else due))
 
+    def take_up(self) -> None:
+        """Go on with a turn that was loaded. Questions whose calls were given results meanwhile ask for nothing more."""
+        for call in self._open_turn().calls:
+            if call.settled and call.outline.approval is not None and call.decided is None:
+                self._append(Decide(call_id=call.call_id, decision=Decision(resolution="cancelled")))
+        self.commit_group_when_settled()
+
     def commit_group_when_settled(self) -> None:
         """Results wait for their whole group, so that they stand in call order."""
         turn = self._open_turn()

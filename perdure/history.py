@@ -71,7 +71,7 @@ class HistoryManager:
         if manager.state.closed:
             manager._decide(Intake.end)
         elif manager.open_turn and manager.open_turn.calls:
-            manager._decide(Intake.commit_group_when_settled)
+            manager._decide(Intake.take_up)
         return manager
 
     @property

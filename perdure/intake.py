@@ -131,11 +131,8 @@ class Intake(Branching):
         call = self._live_call(result.call_id)
         if call and result.message_id not in (None, self._open_turn().message_id):
             raise UsageError(f"The call {result.call_id!r} is not one of the message {result.message_id!r}.")
-        if call is None and result.message_id is not None:
-            self._append(StoreLateResult(message_id=result.message_id, result=result_part(result, 0)))
-            return "settled"
         if call is None:
-            return self._dropped()
+            return self._result_elsewhere(result)
         if call.settled:
             return "duplicate"
         if result.preliminary:
@@ -154,6 +151,21 @@ class Intake(Branching):
             self._append(StageResult(result=result_part(result, self._open_turn().step)))
         self._replace_call(call.with_(settled=True))
         self.commit_group_when_settled()
+        return "settled"
+
+    def _result_elsewhere(self, result: ToolResult) -> Disposition:
+        """Of a call that is not among those at hand: the store knows whether it rests, or is over.
+
+        What is shown may be a turn that waits for people, and for the end of a hidden one before it can be loaded. Who
+        gives the result of its call need not know that, and is not asked for the message.
+        """
+        message_id = result.message_id or (self.state.head_id if self.state.paused_head else None)
+        if message_id is None:
+            return self._dropped()
+        if result.preliminary:
+            self._append(ShowInterim(result=result_part(result, 0)))
+            return "changed"
+        self._append(StoreLateResult(message_id=message_id, result=result_part(result, 0)))
         return "settled"
 
     def _interrupt(self, interrupt: Interrupt) -> Disposition:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from perdure.batch import SwitchBranch
+from perdure.errors import UsageError
 from perdure.testing import Call, Reply, ScriptedModel
-from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, by_words, results_of
+from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, by_words, call_in, results_of
 from tests.cases.recorded_store import RecordedStore, having
 from tests.eventually import eventually
 from tests.recorded import chain
@@ -84,7 +85,7 @@ async def rig(start_stack: StackFactory, thread: str) -> Rig:
     look = Reply(Call("look"))
     replies: dict[str, list[Reply | str]] = {
         "go": [PAY, "paid up"],
-        "ask": [ASK, "thanks"],
+        "ask": [ASK, "thanks", ASK],
         "other": [Reply(Call("hold")), look, look, "other done"],
     }
     model = ScriptedModel(by_words(replies))
@@ -140,6 +141,73 @@ async def test_an_event_waits_for_a_hidden_turn_and_not_for_its_next_step(rig: R
     await rig.client.wait_settled(rig.thread)
     assert [message.role for message in (await talk.path())[-3:]] == ["assistant", "event", "assistant"]
     assert (await talk.ids())[-3] == shown
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_result_for_a_pause_that_cannot_be_loaded_yet_is_kept(named: bool, rig: Rig) -> None:
+    """Whether its giver says which message the call is of or not; the turn goes on when the hidden one has ended."""
+    talk = rig.talk
+    paused, call_id, hidden = await rig.hidden_at_work("ask")
+    message_id = paused if named else None
+    await rig.client.tool_result(rig.thread, call_id, "half", preliminary=True, message_id=message_id)
+    (call,) = [call for call in (await rig.client.store.snapshot(rig.thread)).calls if call.call_id == call_id]
+    assert call.interim is not None
+    assert (call.interim.content, call.result) == ("half", None)
+    await rig.client.tool_result(rig.thread, call_id, "mine", message_id=message_id)
+    rig.gate.open.set()
+    assert (await talk.until(hidden, "complete")).status.reason is None
+    assert results_of(await talk.until(paused, "complete")) == [("ok", "mine")]
+
+
+async def test_who_decides_while_another_turn_is_at_work_is_told_so(rig: Rig) -> None:
+    """One turn works at a time. The question waits, and is not said to be none."""
+    talk = rig.talk
+    paused, call_id, hidden = await rig.hidden_at_work("go")
+    with pytest.raises(UsageError, match="another branch is at work"):
+        await rig.client.approve(rig.thread, call_id)
+    rig.gate.open.set()
+    await talk.until(hidden, "complete")
+    await talk.waiting()
+    await rig.client.approve(rig.thread, call_id)
+    assert results_of(await talk.until(paused, "complete")) == [("ok", "paid 3")]
+
+
+# -- late results ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_preliminary_result_of_a_call_that_rests_or_is_over_settles_nothing(rig: Rig) -> None:
+    """The final one is the result; where nobody waits any more, a preliminary one is none."""
+    talk = rig.talk
+    words = (await rig.client.send(rig.thread, "ask")).message_id
+    paused, (call_id,) = await talk.paused()
+    await rig.client.edit(rig.thread, words, "rather this")
+    await rig.client.wait_settled(rig.thread)
+    await rig.client.tool_result(rig.thread, call_id, "half", preliminary=True, message_id=paused)
+    await rig.client.tool_result(rig.thread, call_id, "whole", message_id=paused)
+    await rig.client.switch_branch(rig.thread, paused)
+    assert results_of(await talk.until(paused, "complete")) == [("ok", "whole")]
+
+    await rig.client.regenerate(rig.thread, words)
+    stopped, (other,) = await talk.paused()
+    await rig.client.stop(rig.thread)
+    await rig.client.tool_result(rig.thread, other, "half", preliminary=True, message_id=stopped)
+    ((outcome, _),) = results_of(await talk.message(stopped))
+    assert outcome == "interrupted"
+
+
+async def test_a_result_given_to_a_question_that_rests_resolves_it(rig: Rig) -> None:
+    """As it does to one that is shown: the question is cancelled, not left open in a turn that is over."""
+    talk = rig.talk
+    words = (await rig.client.send(rig.thread, "go")).message_id
+    paused, (call_id,) = await talk.paused()
+    await rig.client.edit(rig.thread, words, "rather this")
+    await rig.client.wait_settled(rig.thread)
+    await rig.client.tool_result(rig.thread, call_id, "paid by hand", message_id=paused)
+    await rig.client.switch_branch(rig.thread, paused)
+    settled = await talk.until(paused, "complete")
+    decision = call_in(settled).decision
+    assert decision is not None
+    assert (decision.resolution, results_of(settled)) == ("cancelled", [("ok", "paid by hand")])
 
 
 # -- what is shown is not loaded yet -------------------------------------------------------------------------------
