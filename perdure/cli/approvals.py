@@ -79,7 +79,7 @@ async def _decide(client: PerdureClient, thread_id: str, call_id: str, what: str
     decided = await client.decide(thread_id, call_id, **said, by=by or user_name())
     what = f"was {what} already" if decided.disposition == "duplicate" else f"is {what}"
     more = f"; {quantity(len(decided.pending), 'call')} of the turn left to decide about" if decided.pending else ""
-    typer.echo(f"{call_id} {what}{more}.")
+    typer.echo(f"{one_line(call_id)} {what}{more}.")
 
 
 async def _call_named(client: PerdureClient, thread_id: str, typed: str) -> tuple[str, PendingApproval | None]:

@@ -51,7 +51,7 @@ def id_typed(text: str | None) -> str | None:
 
 
 Thread = Annotated[str, typer.Argument(help="The thread's id.", callback=id_typed)]
-Json = Annotated[bool, typer.Option("--json", help="As JSON, one thing in each line, nothing clipped.")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON, one thing in each line.")]
 
 
 def start(

@@ -46,6 +46,7 @@ CALLS = {
     "pick": Call("pick", {"of": "two"}),
     "quiz": Call("quiz"),
     "ask": Call("ask", {"question": "Which colour?"}),
+    "sign": Call("sign"),
 }
 
 
@@ -134,6 +135,8 @@ def desk_agent() -> Agent:
         if words == "hang":
             return Reply("one two three", chunk_chars=4, hang=True)
         said[words] += 1
+        if words == "both":
+            return Reply(CALLS["pay"], CALLS["sign"])
         return Reply(CALLS[words]) if words in CALLS else Reply(f"answer {said[words]} to {words}")
 
     agent = Agent("desk", model=ScriptedModel(script))
@@ -158,4 +161,5 @@ def desk_agent() -> Agent:
         """Ask the person."""
         raise AssertionError("runs on the person's side")
 
+    agent.client_tool("sign", description="Sign.", parameters={"type": "object"}, approval="always")
     return agent

@@ -106,6 +106,46 @@ async def test_options_and_questions_are_answered_in_the_chat(desk: Desk) -> Non
         await chat.sees("heard asked")
 
 
+async def test_a_call_of_the_person_is_approved_first(desk: Desk) -> None:
+    """Then its result is asked for; a call beside it runs meanwhile, and each is decided about by itself."""
+    async with desk.chat() as chat:
+        await chat.sees("A new thread.")
+        chat.types("both\r")
+        await chat.sees("? pay(amount=3) waits for approval")
+        assert not any("sign() waits" in line for line in chat.screen.lines)
+        chat.types("/result early\r")
+        await chat.sees("✗ No call waits for your result.")
+        chat.types("1\r")
+        await chat.sees("? sign() waits for approval")
+        await chat.sees("← pay(amount=3): paid 3")
+        chat.types("yes\r")
+        await chat.sees("? sign() waits for you: /result TEXT is its result")
+        chat.types("/result signed\r")
+        await chat.sees("heard signed")
+
+
+async def test_a_turn_on_another_branch_goes_on_unseen(desk: Desk) -> None:
+    """What it says is not written among what is shown; its branch has it when that is shown again."""
+    await desk.client.ask(desk.thread, "hi")
+    async with desk.chat() as chat:
+        await chat.sees("answer 1 to hi")
+        chat.types("/edit hang\r")
+        await chat.sees("one two three")
+        chat.types("/branches\r")
+        await chat.sees("/switch N shows another branch")
+        chat.types("/switch 1\r")
+        await chat.sees("‹1/2›")
+        await eventually(lambda: chat.screen.lines.count("answer 1 to hi") == 2)
+        chat.types("/status\r")
+        await chat.sees("running · agent desk")
+        chat.types("/switch 3\r")
+        await eventually(lambda: chat.screen.lines.count("one two three") == 2)
+        chat.types("/stop\r")
+        await chat.sees("■ interrupted")
+        chat.types("/regenerate #1\r")
+        await chat.sees("answer 2 to hi")
+
+
 async def test_a_script_goes_through_all_of_it(desk: Desk) -> None:
     """Without a terminal each line waits for what the one before has begun, and an answer is the line after."""
     lines = await desk.script(
