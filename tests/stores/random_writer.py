@@ -143,15 +143,14 @@ class Writer:
         remembered = RememberedDecision(
             tool=pick.choice(["a", "b"]), arguments=pick.choice([None, "d"]), approved=pick.random() < 0.5
         )
-        return pick.choice(
-            [
-                Decide(call_id=call_id, decision=decision),
-                RememberDecision(remembered=remembered),
-                ShowInterim(result=result),
-                StoreLateResult(message_id=self._message_id(), result=result),
-                StoreLateResult(message_id=self._message_id(), result=result),
-            ]
-        )
+        operations: list[Operation] = [
+            Decide(call_id=call_id, decision=decision),
+            RememberDecision(remembered=remembered),
+            ShowInterim(result=result),
+            StoreLateResult(message_id=self._message_id(), result=result),
+            StoreLateResult(message_id=self._message_id(), result=result),
+        ]
+        return pick.choice(operations)
 
     def _about_tree(self) -> Operation:
         pick = self._random

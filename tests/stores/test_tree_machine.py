@@ -1,5 +1,6 @@
 """Random branches through a store and through a bare tree: after every batch they show the same."""
 
+import random
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from perdure.batch import AppendMessage, ImportedMessage, ImportMessages, Operat
 from perdure.errors import UsageError
 from perdure.ids import imported_message_id
 from perdure.inputs import ROOT
-from perdure.messages import Message
+from perdure.messages import Message, Role
 from perdure.ports import Store, ThreadRecord
 from perdure.tree import MessageTree
 from perdure.tree_export import TreeExport, TreeItem
@@ -66,7 +67,8 @@ class Twin:
 
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
-        self.tree: MessageTree[str] = MessageTree()
+        self.tree: MessageTree[Role] = MessageTree()
+        self.asked: Operation | None = None
         self._names = count()
         self._turns = count(1)
 
@@ -102,7 +104,7 @@ class Twin:
         return names[number % len(names)] if names and number % 20 != 19 else UNKNOWN
 
     def _append(self, step: Step, name: str, input_id: str) -> tuple[Operation, Callable[[], object]]:
-        role: Literal["assistant", "user"] = "assistant" if step.answers else "user"
+        role: Role = "assistant" if step.answers else "user"
         turn = next(self._turns) if step.answers else 0
         message = Message(id=f"{self.thread_id}-{input_id}", thread_id=self.thread_id, role=role, turn=turn)
         operation = AppendMessage(message=message, digest="d", input_id=input_id)
@@ -150,27 +152,21 @@ class Twin:
             for name, parent in listed.items()
         }
         head = None if third % 3 else f"g{first % 5}"
-        roles = {name: self.tree.get(name).content if name in self.tree else "user" for name in items}
-        known = {self._own(name): name for name in items}
-        for own, name in known.items():
-            if own in self.tree:
-                roles[name] = self.tree.get(own).content
+        roles: dict[str, Role] = {
+            name: self.tree.get(own).content if own in self.tree else "user"
+            for name, own in ((name, self._own(name)) for name in items)
+        }
         messages = tuple(
-            ImportedMessage(
-                message=Message(id=name, thread_id="", role=roles[name], parent_id=parent)  # type: ignore[arg-type]
-            )
+            ImportedMessage(message=Message(id=name, thread_id="", role=roles[name], parent_id=parent))
             for name, parent in items.items()
         )
         operation = ImportMessages(blob="0" * 64, input_id=input_id, digest="d", messages=messages, head_id=head)
 
         def do() -> None:
-            export = TreeExport(
-                tuple(
-                    TreeItem(self._own(name), parent and self._own(parent), roles[name])
-                    for name, parent in items.items()
-                ),
-                head and self._own(head),
+            messages: tuple[TreeItem[Role], ...] = tuple(
+                TreeItem(self._own(name), parent and self._own(parent), roles[name]) for name, parent in items.items()
             )
+            export: TreeExport[Role] = TreeExport(messages, head and self._own(head))
             self.tree.import_messages(export)
 
         return operation, do
@@ -194,6 +190,7 @@ async def test_a_store_shows_what_a_bare_tree_shows(store: Store, batches: list[
             try:
                 operations.append(twin.take(step))
             except UsageError as error:
+                assert twin.asked is not None
                 operations.append(twin.asked)
                 why = error
                 break
@@ -230,8 +227,6 @@ async def _compare(store: Store, twin: Twin, version: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_the_steps_reach_all_kinds(seed: int) -> None:
     """The comparison compares something: of a few hundred random steps most are carried out, of each kind some."""
-    import random
-
     pick = random.Random(seed)
     twin, done = Twin("t"), set[str]()
     kinds: list[Kind] = ["head", "under", "beside", "answering", "root", "switch", "delete", "move", "import", "reset"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.batch import Operation, Refused, TreeReport
+from perdure.batch import DeleteMessage, Operation, Refused, ResetThread, SwitchBranch, TreeReport
 from perdure.inputs import ROOT
 from perdure.messages import Status
 from perdure.ports import Change, Store, ThreadRecord
@@ -208,7 +208,12 @@ async def test_what_cannot_be_is_refused_in_a_sentence(store: Store, operation: 
 async def test_an_operation_is_an_input_and_comes_once(store: Store) -> None:
     """The same again is a duplicate, another one under its id is a conflict."""
     await branched(store)
-    for number, operation in enumerate((switch("u2", "i0"), delete("b1", input_id="i1"), reset("u2", "i2"))):
+    operations: list[SwitchBranch | DeleteMessage | ResetThread] = [
+        switch("u2", "i0"),
+        delete("b1", input_id="i1"),
+        reset("u2", "i2"),
+    ]
+    for number, operation in enumerate(operations):
         await written(store, operation)
         assert await refused(store, operation) == (Refused(input_id=f"i{number}"),)
         other = switch("u1", f"i{number}").with_(digest="another")
