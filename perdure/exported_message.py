@@ -22,8 +22,6 @@ FEEDBACK: Final = "feedback"
 
 _THEIR_FEEDBACK: Final = "submittedFeedback"
 
-_KEPT: Final = ("source_id", "input_id")
-
 
 @dataclass(slots=True)
 class ListedMessage:
@@ -38,7 +36,6 @@ class ListedMessage:
     created_at: str | None = None
     metadata: Json | None = None
     source_id: str | None = None
-    input_id: str | None = None
     left_out: str | None = None
 
 
@@ -105,12 +102,8 @@ def iso(at: datetime) -> str:
 
 
 def _own(message: Message, ids: Mapping[str, str]) -> Json:
-    own: Json = {}
-    if message.source_id is not None:
-        own["source_id"] = ids.get(message.source_id, message.source_id)
-    if message.input_id is not None:
-        own["input_id"] = message.input_id
-    return own
+    # What opened it is not told: an input is known to the thread that took it, and to no other.
+    return {} if message.source_id is None else {"source_id": ids.get(message.source_id, message.source_id)}
 
 
 def _content(message: Message, calls: Sequence[OpenCall], files: Files, own: Json) -> list[Json]:
@@ -199,12 +192,11 @@ def _read_status(fields: Json, own: Json) -> Status | None:
 
 def _with_own(listed: ListedMessage, fields: Json, own: Json) -> ListedMessage:
     listed.created_at = _created_at(fields)
-    if not own:
-        return listed
-    try:
-        listed.source_id, listed.input_id = (name(own, key) if own.get(key) is not None else None for key in _KEPT)
-    except Fault as fault:
-        raise fault.under(f".{OURS}") from None
+    if own.get("source_id") is not None:
+        try:
+            listed.source_id = name(own, "source_id")
+        except Fault as fault:
+            raise fault.under(f".{OURS}") from None
     order: Any = own.get("order")
     if isinstance(order, list) and all(type(index) is int for index in cast("list[object]", order)):
         listed.order = order

@@ -38,7 +38,7 @@ class ImportResult:
     """What a file holds.
 
     Attributes:
-        messages: parents before children, with the ids of the file; `thread_id`, `turn` and `seq` are not set.
+        messages: parents before children, with the ids of the file. The thread, its turns and inputs are not set.
         head_id: the message that the conversation ends with; None if there are no messages.
         warnings: a sentence for each kind of thing that was left out or put right.
         files: media type and bytes of the blobs that the messages name, by their ids. They are to be stored first.
@@ -150,7 +150,6 @@ def _imported(listed: ListedMessage) -> ImportedMessage:
         parent_id=listed.parent_id,
         status=listed.status or Status(),
         parts=parts_of(listed.content, listed.order),
-        input_id=listed.input_id,
         metadata=listed.metadata,
         source_id=listed.source_id,
     )

@@ -100,7 +100,7 @@ def test_what_is_ours_survives_the_published_runtime(runtime: Runtime) -> None:
     own: Json = {"step": 2, "provider": {"name": "p"}, "result": {"content": "{ }", "outcome": "interrupted"}}
     message: Json = {"id": "a", "role": "assistant", "content": [{**made, "isError": True, "perdure": own}]}
     status: Json = {"type": "incomplete", "reason": "cancelled"}
-    told: Json = {"input_id": "i", "status": {"state": "incomplete", "reason": "steered"}}
+    told: Json = {"source_id": "s", "status": {"state": "incomplete", "reason": "steered"}}
     message |= {"status": status, "createdAt": "2026-03-01T12:00:00.000Z", "perdure": told}
     export = imported(read({"parentId": None, "message": message}, head="a")).export()
     assert encoded(again(runtime.load(export)["export"])) == encoded(export)

@@ -31,7 +31,7 @@ def test_messages_come_back_one_by_one(stored: Stored) -> None:
     resting = {call.message_id for call in stored.tree.calls if call.result is not None}
     for one in stored.tree.messages:
         if one.message.id not in resting:
-            assert read[one.message.id] == one.message.with_(thread_id="")
+            assert read[one.message.id] == one.message.with_(thread_id="", input_id=None)
     assert {blob: data for blob, (_, data) in result.files.items()} == {
         blob: stored.files[blob] for blob in named_blobs(stored.tree)
     }

@@ -102,7 +102,7 @@ DEEP: Any = nested(101)
         ({"metadata": []}, r"message\.metadata must be an object"),
         ({"metadata": {"custom": [3]}}, r"message\.metadata\.custom must be an object"),
         ({"metadata": {"custom": {"k": DEEP}}}, r"message\.metadata\.custom is nested too deeply"),
-        ({"perdure": {"input_id": "\x00"}}, r"message\.perdure\.input_id must be"),
+        ({"perdure": {"source_id": "\x00"}}, r"message\.perdure\.source_id must be"),
         ({"attachments": [{"content": [text("x"), 3]}]}, r"message\.attachments\[0\]\.content\[1\] must be an object"),
         ({"content": [text("x")] * 10_001}, r"message\.content has 10,001 entries, and at most 10,000 are taken"),
     ],
