@@ -15,6 +15,7 @@ from perdure.codec import digest
 from perdure.errors import UsageError
 from perdure.messages import Message, TextPart
 from perdure.ports import Store
+from perdure.testing import Asked
 from tests.cases.conftest import Converse
 from tests.cases.conversation import text_of
 from tests.stores.builders import write
@@ -53,6 +54,11 @@ def slowdown() -> float:
     return (time.monotonic() - began) / (time.process_time() - worked)
 
 
+def answered(_: Asked) -> str:
+    """Answer whatever comes."""
+    return "answered"
+
+
 async def fill(store: Store, thread_id: str) -> None:
     """Questions and answers down to the depth, in a thread that holds nothing."""
     for batch in range(3):
@@ -78,7 +84,7 @@ async def fill(store: Store, thread_id: str) -> None:
 
 async def test_a_deep_thread(converse: Converse) -> None:
     """Switched over its whole depth, deleted from at the top, answered anew at the bottom, edited in the middle."""
-    talk = await converse(script=lambda asked: "answered")
+    talk = await converse(script=answered)
     client, thread = talk.client, talk.thread
     await client.start(thread)
     await fill(client.store, thread)
