@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from perdure.approval import decision_of
 from perdure.codec import Text, Wire, clip, dumps, is_json
 from perdure.contract import PREVIEW_CHARS, Approved, Stopped, ThreadStart
 from perdure.errors import ThreadClosed, UsageError
 from perdure.inputs import INLINE_BYTES, Approval, Control, Interrupt
-from perdure.messages import Message
+from perdure.messages import Message, ToolCallPart
 from perdure.ports import Store, Subscription
 from perdure.reader import ThreadReader
 from perdure.stored_status import open_turn
@@ -106,7 +107,13 @@ class ThreadControl(ThreadReader):
         said = {"approved": approved, "option_id": option_id, "text": text, "answers": answers, "reason": reason}
         approval = made(Approval, call_id=call_id, by=by, **said)
         start = await self._open(thread_id)
-        decided = await self._calls.update_with_start(thread_id, "decide", approval, Approved, start)
+        try:
+            decided = await self._calls.update_with_start(thread_id, "decide", approval, Approved, start)
+        except UsageError:
+            # The answer to an earlier try may be lost, and the turn may have gone on with what was decided.
+            if not await self._is_decided(thread_id, approval):
+                raise
+            return Approved(call_id=call_id, disposition="duplicate")
         if decided.disposition not in ("settled", "duplicate"):
             raise UsageError(f"Nobody waits for a decision about {clip(call_id, PREVIEW_CHARS)!r} any more.")
         return decided
@@ -178,6 +185,18 @@ class ThreadControl(ThreadReader):
             return (await self._subscription(thread_id, call_id)).paused is None
 
         await self._control(thread_id, Control(action="resume_subscription", call_id=call_id), is_resumed)
+
+    async def _is_decided(self, thread_id: str, approval: Approval) -> bool:
+        """Whether a call that is shown was decided about in just this way."""
+        path = await self.store.load_history_with_ancestors(thread_id)
+        parts = [part for message in path.messages for part in message.parts if isinstance(part, ToolCallPart)]
+        call = next((part for part in parts if part.call_id == approval.call_id), None)
+        if call is None or call.approval is None or call.decision is None:
+            return False
+        try:
+            return decision_of(call.approval, approval, 0.0).same_as(call.decision)
+        except UsageError:
+            return False
 
     async def _open(self, thread_id: str) -> ThreadStart:
         """How a run of a stored thread begins that this call wakes. Raises ThreadNotFound, ThreadClosed."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.approval import REASON_CHARS
+from perdure.approval import REASON_CHARS, ApprovalRequest, Decision
 from perdure.batch import AppendMessage
 from perdure.contract import Approved
 from perdure.control import ThreadControl
@@ -108,6 +108,26 @@ async def test_a_decision_that_changes_nothing_is_an_error(paused: Fixture, disp
     paused.calls.answers["decide"] = UsageError("The call 'c1' was decided about before; that stays.")
     with pytest.raises(UsageError, match="decided about before"):
         await paused.client.approve(THREAD, "c1")
+
+
+async def test_a_decision_is_known_when_its_turn_has_gone_on() -> None:
+    """Whoever lost the answer and asks again is told that it stands; nobody else, and not of what nobody decided."""
+    talk = await Talk.begin(MemoryStore())
+    await talk.say("hi")
+    await talk.commit(
+        tuple(ToolCallPart(call_id=name, tool="send", approval=ApprovalRequest()) for name in ("c1", "c2"))
+    )
+    await talk.decide("c1", Decision(approved=True, by="Ann", at=1.0))
+    await talk.decide("c2", Decision(resolution="cancelled"))
+    await talk.stop()
+    paused = Fixture(talk)
+    paused.calls.answers["decide"] = UsageError("No call waits.")
+    assert (await paused.client.approve(THREAD, "c1", by="Bob")).disposition == "duplicate"
+    for call_id, approved in (("c1", False), ("c2", True), ("c2", False), ("c3", True)):
+        with pytest.raises(UsageError, match="No call waits"):
+            await paused.client.decide(THREAD, call_id, approved)
+    with pytest.raises(UsageError, match="No call waits"):
+        await paused.client.decide(THREAD, "c1", True, reason="since yesterday")
 
 
 async def test_a_thread_that_takes_nothing_is_told(paused: Fixture) -> None:
