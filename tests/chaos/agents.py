@@ -15,6 +15,7 @@ RECITED = " ".join(f"verse{number}" for number in range(60))
 COUNTED = " ".join(f"word{number}" for number in range(40))
 
 FAMILY = "family"
+ASKING = "asking"
 TASKS = ("east", "west")
 
 
@@ -33,15 +34,20 @@ def runs(state_dir: Path, tool: str) -> int:
 
 
 def agents() -> Agents:
-    """One whose tools note every run and whose answers are slow enough to be interrupted; one that has children."""
+    """One whose tools note every run and whose answers are slow enough to be interrupted.
+
+    One that has children, and one that may book only what somebody has approved.
+    """
     state_dir = Path(os.environ["CHAOS_DIR"])
     agent = Agent("chaos", model=ScriptedModel(_script))
+    asking = Agent(ASKING, model=ScriptedModel(_asking_script))
 
     def note(tool: str) -> None:
         # One write in append mode is atomic, so runs of several processes are all counted.
         with (state_dir / "runs.log").open("a") as log:
             log.write(f"{tool}\n")
 
+    @asking.tool(approval="always")
     @agent.tool
     async def book(table: int) -> str:
         """Book a table: done twice it would be booked twice."""
@@ -56,7 +62,7 @@ def agents() -> Agents:
         await asyncio.sleep(0.3)
         return f"{city} is sunny"
 
-    return Agents([agent, Agent(FAMILY, model=Family(_ROLES), toolsets=[Threads()])])
+    return Agents([agent, Agent(FAMILY, model=Family(_ROLES), toolsets=[Threads()]), asking])
 
 
 def _script(asked: Asked) -> Reply:
@@ -69,3 +75,12 @@ def _script(asked: Asked) -> Reply:
         return Reply(DONE, chunk_chars=6, delay_s=0.03)
     calls = Call("book", {"table": 7}), Call("look", {"city": "Paris"})
     return Reply(STREAMED, *calls, chunk_chars=6, delay_s=0.03)
+
+
+def _asking_script(asked: Asked) -> Reply:
+    """Words that begin with `book` bring a call that waits for approval; all others an answer to them."""
+    if asked.results:
+        return Reply(DONE, chunk_chars=6, delay_s=0.03)
+    if asked.user_text.startswith("book"):
+        return Reply(Call("book", {"table": 7}))
+    return Reply(f"An answer to {asked.user_text}.", chunk_chars=6, delay_s=0.03)

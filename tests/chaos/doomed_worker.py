@@ -17,7 +17,17 @@ from typing import Self
 
 from typing_extensions import override
 
-from perdure.batch import AppendMessage, CloseThread, CommitResults, CommitStep, SetStatus, SyncBatch, SyncReport
+from perdure.batch import (
+    AppendMessage,
+    CloseThread,
+    CommitResults,
+    CommitStep,
+    Decide,
+    DeleteMessage,
+    SetStatus,
+    SyncBatch,
+    SyncReport,
+)
 from perdure.connection import connect_temporal
 from perdure.messages import Part, ToolResultPart
 from perdure.ports import OpenCall, StepOutcome, Tail, ThreadRecord
@@ -65,6 +75,16 @@ CHILD_POINTS = (
     "after child is closed",
 )
 """Every boundary in the life of a child thread that ends with a report."""
+
+BRANCH_POINTS = (
+    "before regeneration",
+    "after regeneration",
+    "before deletion",
+    "after deletion",
+    "before decision",
+    "after decision",
+)
+"""Both sides of what people do with branches and with calls that wait for them."""
 
 
 class DoomedStore(PostgresStore):
@@ -154,8 +174,14 @@ class DoomedStore(PostgresStore):
 
 
 def _name(batch: SyncBatch) -> str:
-    """Which sync of a turn this is."""
+    """Which sync of a turn this is, or what people have done."""
     kinds = {type(operation) for operation in batch.operations}
+    if Decide in kinds:
+        return "decision"
+    if DeleteMessage in kinds:
+        return "deletion"
+    if any(isinstance(operation, AppendMessage) and operation.answering for operation in batch.operations):
+        return "regeneration"
     if CloseThread in kinds:
         return "child is closed"
     if batch.sync_id == "spawn":
@@ -183,7 +209,7 @@ class DoomedWorker:
     """A worker process; with `doom` it dies at that point, without it lives until `async with` ends."""
 
     def __init__(self, place: Place, doom: str | None = None) -> None:
-        assert doom is None or doom in (*POINTS, *CHILD_POINTS)
+        assert doom is None or doom in (*POINTS, *CHILD_POINTS, *BRANCH_POINTS)
         context: ForkServerContext = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self._process: BaseProcess = context.Process(target=_main, args=(place, doom), daemon=True)

@@ -1,0 +1,205 @@
+"""kill -9 of the worker between what people ask for and what comes of it: that happens, and happens once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from perdure.client import PerdureClient
+from perdure.contract import Approved, TreeChanged
+from perdure.dev.temporal_server import TemporalServer
+from perdure.errors import UsageError
+from perdure.messages import TextPart, ToolResultPart
+from stores.postgres import PostgresStore
+from tests.chaos.agents import ASKING, DONE, runs
+from tests.chaos.doomed_worker import DoomedWorker, Place
+from tests.chaos.faults import faults
+from tests.eventually import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+UNKNOWN = "unknown"
+"""What is said of a call that had begun when its worker died: it may have taken effect, and is not made again."""
+
+
+class Scene:
+    """A thread in which somebody asks for something while its worker is about to die."""
+
+    def __init__(self, thread: str, client: PerdureClient, place: Place) -> None:
+        self.thread = thread
+        self.client = client
+        self.place = place
+
+    async def texts(self) -> list[str]:
+        """What is shown."""
+        return [
+            "".join(part.text for part in message.parts if isinstance(part, TextPart))
+            for message in await self.client.history(self.thread)
+        ]
+
+    async def first_answer(self) -> str:
+        """A question and its answer; the id of that."""
+        accepted = await self.client.send(self.thread, "hello", id="m1")
+        return (await self.client.wait_settled(self.thread, accepted.message_id)).id
+
+    async def question(self) -> str:
+        """A turn that waits for approval; its call."""
+        await self.client.send(self.thread, "book it", id="m1")
+
+        async def waits() -> str | None:
+            # By the workflow's word: the store knows of it a moment earlier.
+            asked = [call for call in await self.client.open_calls(self.thread) if call.state == "approval"]
+            return asked[0].call_id if asked else None
+
+        call_id = await eventually(waits, timeout=60)
+        assert call_id is not None
+        return call_id
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What somebody asks for, about what `prepare` has made; and what there is to see of it afterwards."""
+
+    prepare: Callable[[Scene], Awaitable[str]]
+    ask: Callable[[Scene, str], Awaitable[TreeChanged | Approved]]
+    check: Callable[[Scene, str], Awaitable[None]]
+    points: tuple[str, ...]
+
+
+async def _regenerated(scene: Scene, answer: str) -> None:
+    await scene.client.wait_settled(scene.thread)
+    branches = await scene.client.branches(scene.thread, answer)
+    assert [(branch.text, branch.selected) for branch in branches] == [
+        ("An answer to hello.", False),
+        ("An answer to hello.", True),
+    ]
+    assert all(branch.status.state == "complete" for branch in branches)
+    assert (await scene.client.regenerate(scene.thread, answer, id="r1")).disposition == "duplicate"
+    assert len((await scene.client.tree(scene.thread)).messages) == 3
+
+
+async def _deleted(scene: Scene, answer: str) -> None:
+    assert await scene.texts() == ["hello"]
+    assert (await scene.client.delete_message(scene.thread, answer, id="d1")).disposition == "duplicate"
+    with pytest.raises(UsageError):
+        await scene.client.delete_message(scene.thread, answer, id="d2")
+    assert await scene.texts() == ["hello"]
+
+
+async def _approved(scene: Scene, call_id: str) -> None:
+    turn = await scene.client.wait_settled(scene.thread)
+    assert turn.status.state == "complete"
+    assert (await scene.texts())[-1] == DONE
+    (result,) = [part for part in turn.parts if isinstance(part, ToolResultPart)]
+    ran = runs(scene.place.state_dir, "book")
+    if UNKNOWN in result.content:
+        # Whether it had begun at all nobody knows; that it does not begin again is what counts.
+        assert ran <= 1
+    else:
+        assert (result.outcome, result.content, ran) == ("ok", "booked table 7", 1)
+    with pytest.raises(UsageError):
+        await scene.client.deny(scene.thread, call_id)
+
+
+async def _denied(scene: Scene, call_id: str) -> None:
+    turn = await scene.client.wait_settled(scene.thread)
+    assert turn.status.state == "complete"
+    (result,) = [part for part in turn.parts if isinstance(part, ToolResultPart)]
+    assert (result.outcome, runs(scene.place.state_dir, "book")) == ("denied", 0)
+    with pytest.raises(UsageError):
+        await scene.client.approve(scene.thread, call_id)
+
+
+DEEDS = {
+    "regenerate": Deed(
+        Scene.first_answer,
+        lambda scene, answer: scene.client.regenerate(scene.thread, answer, id="r1"),
+        _regenerated,
+        ("before regeneration", "after regeneration", "in mid stream", "before final sync", "after final sync"),
+    ),
+    "delete": Deed(
+        Scene.first_answer,
+        lambda scene, answer: scene.client.delete_message(scene.thread, answer, id="d1"),
+        _deleted,
+        ("before deletion", "after deletion"),
+    ),
+    "approve": Deed(
+        Scene.question,
+        lambda scene, call_id: scene.client.approve(scene.thread, call_id, by="ann"),
+        _approved,
+        (
+            "before decision",
+            "after decision",
+            "before call starts",
+            "after call has started",
+            "before result is staged",
+            "after result is staged",
+            "before results sync",
+            "after results sync",
+        ),
+    ),
+    "deny": Deed(
+        Scene.question,
+        lambda scene, call_id: scene.client.deny(scene.thread, call_id, by="ann"),
+        _denied,
+        ("before decision", "after decision"),
+    ),
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+async def test_what_people_ask_for_outlives_the_worker(
+    deed: str,
+    temporal_server: TemporalServer,
+    temporal: Client,
+    store: PostgresStore,
+    database_url: str,
+    thread: str,
+    tmp_path: Path,
+) -> None:
+    """It takes effect once, whoever asked is answered, no tool runs twice, and nothing is at work for ever.
+
+    Several boundaries at once: most of each crash is waiting for a timeout that tells Temporal of it.
+    """
+    at_once = asyncio.Semaphore(4)
+
+    async def crash(point: str) -> None:
+        async with at_once:
+            name = f"{thread}-{point.replace(' ', '-')}"
+            place = Place(temporal_server.address, database_url, f"queue-{name}", tmp_path / name)
+            place.state_dir.mkdir()
+            scene = Scene(name, PerdureClient(temporal, store, task_queue=place.task_queue), place)
+            try:
+                await _killed(scene, DEEDS[deed], point)
+            except BaseException as error:
+                error.add_note(f"killed {point}")
+                raise
+
+    async with asyncio.TaskGroup() as crashes:
+        for point in DEEDS[deed].points:
+            crashes.create_task(crash(point))
+
+
+async def _killed(scene: Scene, deed: Deed, point: str) -> None:
+    async with DoomedWorker(scene.place):
+        await scene.client.start(scene.thread, agent=ASKING)
+        about = await deed.prepare(scene)
+    async with DoomedWorker(scene.place, point) as doomed:
+        asking = asyncio.create_task(deed.ask(scene, about))
+        assert await doomed.died() == -9
+    async with DoomedWorker(scene.place):
+        # Whoever asked is answered by the next worker, if the one that died has not done so.
+        assert (await asking).disposition in ("started", "changed", "settled", "duplicate")
+        await deed.check(scene, about)
+        assert await scene.client.ask(scene.thread, "and now", id="m2") == "An answer to and now."
+
+        async def rests() -> bool:
+            return (await scene.client.status(scene.thread)).state == "idle"
+
+        await eventually(rests)
+    assert faults(await scene.client.history(scene.thread)) == []
+    tree = await scene.client.tree(scene.thread)
+    assert {one.message.status.state for one in tree.messages} == {"complete"}
