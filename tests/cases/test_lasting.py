@@ -59,7 +59,11 @@ class Break:
         await eventually(is_there, timeout=20)
 
 
-@pytest.fixture(params=["continue", "hibernate", "restart"])
+# A run takes a second to end: Temporal's timers are no quicker.
+ENDS_RUNS = pytest.param("continue", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=[ENDS_RUNS, "hibernate", "restart"])
 def between(request: pytest.FixtureRequest) -> Break:
     """Each of what a thread has to outlast."""
     return Break(request.param)
@@ -147,6 +151,7 @@ async def test_decisions_last(between: Break, converse: Converse) -> None:
     assert results_of(settled) == [("denied", '{"error":"too much"}'), ("ok", "paid 2")]
     with pytest.raises(UsageError):
         await talk.client.deny(talk.thread, second)
+    assert (await talk.client.approve(talk.thread, second, by="bob")).disposition == "duplicate"
     assert await talk.message(turn) == settled
     assert len(talk.model.requests) == 2
 
@@ -276,7 +281,7 @@ async def test_two_pauses_on_two_branches_last(between: Break, converse: Convers
     assert len(talk.model.requests) == 4
 
 
-@pytest.mark.parametrize("kind", ["continue", "restart"])
+@pytest.mark.parametrize("kind", [ENDS_RUNS, "restart"])
 async def test_an_expiry_lasts(kind: str, converse: Converse) -> None:
     """The time of a question goes on, whoever owns the thread; a thread with such a time does not hibernate."""
     between = Break(kind)
@@ -307,6 +312,7 @@ async def test_an_expiry_lasts(kind: str, converse: Converse) -> None:
     assert [outcome for outcome, _ in results_of(settled)] == ["expired", "ok"]
 
 
+@pytest.mark.slow
 async def test_a_hidden_answer_lasts_from_run_to_run(converse: Converse) -> None:
     """Steps end runs here: the thread knows in each of them that another branch is shown."""
     between, gate = Break("continue"), Gate()
@@ -336,7 +342,7 @@ async def test_a_hidden_answer_lasts_from_run_to_run(converse: Converse) -> None
     assert (await talk.client.status(talk.thread)).problems == ()
 
 
-@pytest.mark.parametrize("limits", [Limits(), RUNS])
+@pytest.mark.parametrize("limits", [Limits(), pytest.param(RUNS, marks=pytest.mark.slow)])
 async def test_many_people_switch_and_delete_at_once(limits: Limits, converse: Converse) -> None:
     """Every request is answered, every deletion is done once, and what is shown is a branch that is there."""
     between = Break("none")
@@ -391,7 +397,7 @@ async def test_the_same_deletion_from_many_is_done_once(converse: Converse) -> N
     assert await talk.shown() == []
 
 
-@pytest.mark.parametrize("limits", [Limits(), RUNS])
+@pytest.mark.parametrize("limits", [Limits(), pytest.param(RUNS, marks=pytest.mark.slow)])
 async def test_of_yes_and_no_at_once_one_wins(limits: Limits, converse: Converse) -> None:
     """The other is refused, and the tool runs or does not as the first one said."""
     between, ran = Break("none"), list[int]()
