@@ -89,7 +89,7 @@ class TreeBatch:
 
     async def report(self) -> TreeReport:
         """How the tree stands, now that the batch is written or if it was before."""
-        tree = self._tree or await self._load()
+        tree = await self._load() if self._tree is None else self._tree
         state = await self._transaction.row("tree_state", self._thread["thread"])
         assert state is not None, "bug: the thread is locked"
         status = to_status(state) if state["state"] is not None else None

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from perdure.batch import DeleteMessage, ImportedMessage, ImportMessages, SwitchBranch
+from perdure.batch import DeleteMessage, ImportedMessage, ImportMessages, ResetThread, SwitchBranch, TreeReport
 from perdure.messages import Message, Status
 from perdure.ports import ThreadRecord
 from stores.postgres import PostgresStore
@@ -188,3 +188,15 @@ async def test_an_interim_result_comes_in_with_its_call(postgres: PostgresStore)
     await write(postgres, 2, settle("a"), ImportMessages(blob=blob, input_id="i", digest="d", messages=(item,)))
     calls = (await postgres.load_tail(THREAD)).calls
     assert [(found.call_id, found.interim) for found in calls] == [("c1", None), ("c2", result("c2", "half"))]
+
+
+async def test_a_tree_that_is_emptied_is_one(postgres: PostgresStore) -> None:
+    """The report is of the tree that is left, which is empty, and not of rows that were read before the batch."""
+    await started(postgres)
+    await write(postgres, 2, settle("a"), user("v", parent_id="u"))
+    await write(postgres, 3, SwitchBranch(message_id="a", input_id="s", digest="d"))
+    other = user("other").with_(at_root=True)
+    await write(postgres, 4, other, SwitchBranch(message_id="a", input_id="s2", digest="d"))
+    report = await write(postgres, 5, ResetThread(message_id=None, input_id="r", digest="d"))
+    assert report.tree == TreeReport(turn=1)
+    assert await texts(postgres) == []
