@@ -18,7 +18,7 @@ managers in a test are therefore all the same thing: holding on to it.
 from collections.abc import Callable
 from typing import Any, Self
 
-from perdure.batch import AppendMessage, AppendParts, Operation, Refused, SetDue, SyncBatch, SyncReport, changes_tree
+from perdure.batch import AppendMessage, AppendParts, Decide, Operation, Refused, SetDue, SyncBatch, SyncReport, changes_tree
 from perdure.codec import Text, digest, dumps
 from perdure.contract import CompleteResult
 from perdure.errors import UnflushedTurn
@@ -320,10 +320,13 @@ def _disposition(refused: Refused) -> Disposition:
 def _content(operation: Operation) -> object:
     """What tells an operation from another one; of a message its id and digest do, without all its words.
 
-    When a call ends is read off a clock, and a task that was lost and runs again reads another time off it.
+    When a call ends, and when somebody decided, is read off a clock, and a task that was lost and runs again reads
+    another time off it.
     """
     if isinstance(operation, AppendMessage):
         return operation.message.id, operation.digest
     if isinstance(operation, SetDue):
         return operation.kind, operation.call_id
+    if isinstance(operation, Decide):
+        return operation.kind, operation.call_id, operation.decision.digest
     return operation

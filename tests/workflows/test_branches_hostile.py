@@ -2,18 +2,32 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowUpdateFailedError
+from typing_extensions import override
 
-from perdure.batch import SwitchBranch
+from perdure.approval import ApprovalRequest
+from perdure.batch import Decide, SwitchBranch, SyncBatch, SyncReport
+from perdure.contract import CallOutline
 from perdure.errors import UsageError
+from perdure.history import HistoryManager
+from perdure.history_state import HistoryState, LiveCall, OpenTurn
+from perdure.inputs import Approval
 from perdure.testing import Call, Reply, ScriptedModel
+from stores.database import Database
 from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, by_words, call_in, results_of
-from tests.cases.recorded_store import RecordedStore, having
+from tests.cases.recorded_store import RecordedStore, Which, having, nothing
 from tests.eventually import eventually
 from tests.recorded import chain
 from tests.workflows.conftest import StackFactory
+
+
+async def typed(talk: Conversation, name: str, payload: object) -> Any:
+    """An update as anybody may type it."""
+    return await talk.stack.handle(talk.thread).execute_update(name, payload)  # pyright: ignore[reportUnknownMemberType]  # the SDK's `args` has no type
 
 
 class Rig:
@@ -27,7 +41,7 @@ class Rig:
 
     async def update(self, name: str, payload: object) -> Any:
         """What anybody may type."""
-        return await self.talk.stack.handle(self.thread).execute_update(name, payload)
+        return await typed(self.talk, name, payload)
 
     async def subscribe(self) -> str:
         """A call that goes on sending events."""
@@ -56,10 +70,26 @@ class Rig:
         await eventually(wait)
 
 
+class StuckStore(RecordedStore):
+    """A store whose reply to the first batch of a kind (`stuck`) never comes, although it is written."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.stuck: Which = nothing
+
+    @override
+    async def append_messages(self, batch: SyncBatch) -> SyncReport:
+        report = await super().append_messages(batch)
+        if self.stuck(batch):
+            self.stuck = nothing
+            await self._pass()
+        return report
+
+
 @pytest.fixture
-async def store(database_url: str) -> AsyncGenerator[RecordedStore]:
+async def store(database_url: str) -> AsyncGenerator[StuckStore]:
     """A store that can be held up."""
-    store = await RecordedStore.connect(database_url)
+    store = await StuckStore.connect(database_url)
     yield store
     await store.close()
 
@@ -214,7 +244,7 @@ async def test_a_result_given_to_a_question_that_rests_resolves_it(rig: Rig) -> 
 
 
 async def test_a_question_is_answered_at_the_moment_in_which_it_is_shown(
-    start_stack: StackFactory, thread: str, store: RecordedStore
+    start_stack: StackFactory, thread: str, store: StuckStore
 ) -> None:
     """Whoever is quicker than the loading of its turn is not told that there is no question; nor is a result lost."""
     model = ScriptedModel(by_words({"go": [Reply(Call("pay", '{"amount": 3}'), Call("ask")), "paid up"]}))
@@ -234,3 +264,94 @@ async def test_a_question_is_answered_at_the_moment_in_which_it_is_shown(
         store.gate.set()
     assert approved.result().disposition == "settled"
     assert results_of(await talk.until(paused, "complete")) == [("ok", "paid 3"), ("ok", "mine")]
+
+
+# -- what anybody may type, and bad moments --------------------------------------------------------------------------
+
+
+async def test_of_two_changes_under_one_id_only_one_is_said_to_be_made(rig: Rig) -> None:
+    """Also if both come at once, so that one batch takes them."""
+    words = (await rig.client.send(rig.thread, "hi")).message_id
+    await rig.client.wait_settled(rig.thread)
+    change = {"id": "c", "action": "annotate", "message_id": words}
+    answers = await asyncio.gather(
+        *(rig.update("change_tree", {**change, "metadata": {"number": number}}) for number in range(5))
+    )
+    made = [number for number, answer in enumerate(answers) if "disposition" not in answer]
+    assert [answer["disposition"] for answer in answers if "disposition" in answer] == ["conflict"] * 4
+    assert (await rig.talk.message(words)).metadata == {"number": made[0]}
+
+
+async def test_a_call_id_that_no_database_takes_is_refused_and_harms_no_turn(rig: Rig) -> None:
+    """It would have every batch refused, and with it the turn that runs."""
+    first = await rig.talk.say("hi")
+    await rig.client.send(rig.thread, "other")
+    await rig.gate.begun.wait()
+    running = (await rig.talk.ids())[-1]
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await rig.update("add_result", {"call_id": "a\0b", "message_id": first.id, "content": "x"})
+    assert "NUL" in str(refused.value.cause)
+    rig.gate.open.set()
+    await rig.talk.until(running, "complete")
+    assert (await rig.client.status(rig.thread)).problems == ()
+
+
+async def test_a_question_whose_time_is_over_is_not_answered_any_more(start_stack: StackFactory, thread: str) -> None:
+    """Also at the moment in which a worker is up again, or its branch is shown, and its timer has not gone off yet."""
+    model = ScriptedModel(by_words({"go": [Reply(Call("hurry")), "too late"]}))
+    agent = agent_of(model)
+
+    @agent.tool(approval=lambda arguments: ApprovalRequest(expires_s=1))
+    async def hurry() -> str:
+        """Hurry."""
+        return "hurried"
+
+    stack = await start_stack(agent)
+    talk = Conversation(stack, thread, model)
+    await talk.client.send(thread, "go")
+    turn, (call_id,) = await talk.paused()
+    due = (await talk.client.open_calls(thread))[0].due
+    assert due is not None
+    await stack.stop_worker()
+    late = asyncio.create_task(typed(talk, "decide", {"call_id": call_id, "approved": True}))
+    await eventually(lambda: datetime.now(UTC).timestamp() > due)
+    await stack.start_worker()
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await late
+    assert "over" in str(refused.value.cause) or "waits for approval" in str(refused.value.cause)
+    assert [outcome for outcome, _ in results_of(await talk.until(turn, "complete"))] == ["expired"]
+
+
+def test_a_decision_that_is_made_again_after_its_task_was_lost_is_the_same_batch() -> None:
+    """Another clock is read then. As another batch it would be refused as a stale writer's, and the person too."""
+
+    def batch(at: float, approved: bool) -> SyncBatch | None:
+        asking = CallOutline(index=0, tool="pay", approval=ApprovalRequest())
+        turn = OpenTurn(message_id="a1", turn=1, calls=(LiveCall(call_id="c1", outline=asking),), paused=True)
+        manager = HistoryManager(HistoryState(thread_id="t", turn=1, head_id="a1", open=turn, pauses=True))
+        manager.handle_content(Approval(call_id="c1", approved=approved, at=at))
+        return manager.take_pending("run")
+
+    first, again, other = batch(1.0, True), batch(2.0, True), batch(1.0, False)
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    assert first.sync_id == again.sync_id != other.sync_id
+
+
+async def test_a_decision_is_written_once_although_its_task_runs_again(
+    start_stack: StackFactory, thread: str, store: StuckStore
+) -> None:
+    """The worker dies between the commit of the store and its reply: whoever decided is told that it is settled."""
+    model = ScriptedModel(by_words({"go": [PAY, "I see"]}))
+    stack = await start_stack(agent_of(model))
+    talk = Conversation(stack, thread, model)
+    await talk.client.send(thread, "go")
+    turn, (call_id,) = await talk.paused()
+    store.stuck = having(Decide)
+    denied = asyncio.create_task(talk.client.deny(thread, call_id, "no"))
+    await store.reached.wait()
+    await stack.restart_worker()
+    assert (await denied).disposition == "settled"
+    assert [outcome for outcome, _ in results_of(await talk.until(turn, "complete"))] == ["denied"]
+    assert (await talk.client.status(thread)).problems == ()
