@@ -189,6 +189,9 @@ def read_input(kind: InputKind, value: object, fallback_id: str) -> AnyInput:
             raise _refused(kind, f"`{name}` holds what JSON cannot, or is nested too deeply")
     if isinstance(content, ToolResult) and content.staged:
         raise _refused(kind, "`staged` is not for callers")
+    if isinstance(content, ToolResult) and "\0" in content.call_id:
+        # PostgreSQL refuses it in the batch, and with the batch the turn that is under way would be given up.
+        raise _refused(kind, "`call_id` has a NUL in it, which no call has")
     if len(dumps(content)) > MAX_INPUT_BYTES:
         raise _refused(kind, f"it is above {MAX_INPUT_BYTES:,} bytes; the Python client stores large texts first")
     return content
