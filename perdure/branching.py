@@ -141,6 +141,9 @@ class Branching(Draft):
             return "duplicate"
         if not call.awaits_approval:
             raise UsageError(f"The call {content.call_id!r} was decided about before; that stays.")
+        if call.due is not None and content.at >= call.due:
+            # Its timer says so in a moment: it may have gone off while no worker was up, or its branch was not shown.
+            raise UsageError(f"The time in which the call {content.call_id!r} could be decided about is over.")
         if turn.followers:
             raise UsageError(
                 f"The call {content.call_id!r} cannot be decided about: another message followed its turn."
