@@ -103,7 +103,9 @@ class ThreadDurability(ThreadDispatch):
         for content, disposition in self._batch:
             what, detail = disposition, None
             if isinstance(content, Identified):
-                what, detail = dispositions.get(content.id, disposition), self._refusals.pop(content.id, None)
+                detail = self._refusals.pop(content.id, None)
+                # A conflict is one with another input under the same id, which may be in this very batch.
+                what = disposition if disposition == "conflict" else dispositions.get(content.id, disposition)
             self._mailbox.tell(content, Answer(what, detail, self._history.state.head_id))
 
     async def _recover(self, error: Exception) -> None:
