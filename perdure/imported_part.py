@@ -109,7 +109,7 @@ class ContentReader:
     def keep(self, media_type: str, data: bytes) -> str:
         """Keep bytes: the id of their blob."""
         blob = hashlib.sha256(data).hexdigest()
-        self.files.setdefault(blob, (media_type if is_name(media_type) else "application/octet-stream", data))
+        self.files[blob] = media_type if is_name(media_type) else "application/octet-stream", data
         return blob
 
     def _attached(self, own: Json) -> list[FileRef]:
