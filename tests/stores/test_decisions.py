@@ -229,8 +229,10 @@ async def test_a_turn_that_waits_on_another_branch_rests(store: Store) -> None:
     tail = await store.load_tail("t")
     assert tail.message is not None
     assert (tail.message.id, tail.paused, tail.last, tail.calls) == ("v", False, None, ())
+    assert (await store.snapshot("t")).calls == ()
     assert [found.call_id for found in (await store.load_tree("t")).calls] == ["c1"]
     report = await written(store, switch("a"))
+    assert [found.call_id for found in (await store.snapshot("t")).calls] == ["c1"]
     assert report.tree is not None
     assert (report.tree.paused, report.tree.last) == (True, PAUSED)
     tail = await store.load_tail("t")

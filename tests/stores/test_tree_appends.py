@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from perdure.batch import Refused, TreeReport
-from perdure.errors import ContentConflict, StaleWriter, StoreError
+from perdure.errors import ContentConflict, StaleWriter, StoreError, ThreadNotFound
 from perdure.messages import Status
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Store, StoredTree, ThreadRecord
 from tests.stores.builders import RUNNING, settle, write
 from tests.stores.trees import answer, branches, conversation, path, refused, running, said, switch, written
 
@@ -18,6 +18,14 @@ async def test_going_on_at_the_head_says_nothing_of_the_tree(store: Store) -> No
     report = await written(store, said("u3"), answer("a3", 3))
     assert report.tree is None
     assert await path(store) == ["u1", "a1", "u2", "a2", "u3", "a3"]
+
+
+async def test_a_tree_that_is_not_there(store: Store) -> None:
+    """No thread is an error, a thread without messages an empty tree."""
+    with pytest.raises(ThreadNotFound):
+        await store.load_tree("t")
+    await store.create_thread(ThreadRecord(thread_id="t", agent="demo"))
+    assert await store.load_tree("t") == StoredTree()
 
 
 async def test_an_edit_stands_beside_what_it_replaces(store: Store) -> None:
