@@ -22,7 +22,7 @@ from perdure.batch import (
 from perdure.codec import clip
 from perdure.draft import Draft
 from perdure.errors import UsageError
-from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, digest_of, standing
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, digest_of, rested, standing
 from perdure.inputs import ROOT, Approval, Disposition, Regenerate, TreeChange, UserMessage
 from perdure.messages import Message, TextPart
 from perdure.policy import REMEMBERED_DECISIONS
@@ -90,7 +90,7 @@ class Branching(Draft):
 
     def _rest(self) -> None:
         """The open turn waits for people, and another branch is shown: it rests in the store until its own is again."""
-        self._change(open=None)
+        self.state = rested(self.state)
 
     def _regenerate(self, content: Regenerate) -> Disposition:
         if known := self._known(content.id, content.digest):

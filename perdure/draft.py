@@ -21,7 +21,7 @@ from perdure.batch import (
 )
 from perdure.codec import Text, clip
 from perdure.contract import CompleteResult
-from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint, digest_of, phase_of
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint, digest_of, phase_of, rested
 from perdure.messages import Message, Part, Status
 from perdure.ports import Subscription
 from perdure.turn import (
@@ -208,8 +208,9 @@ class Draft:
             self._close_turn("cancelled", FOLLOWED)
         elif paused != turn.paused and self.state.pauses:
             self._set_status(turn, Status(state="requires_action" if paused else "running"))
-            # On a branch that is not shown it rests in the store: nobody can be asked there.
-            self._change(open=None if paused and turn.hidden else turn.with_(paused=paused))
+            # On a branch that is not shown nobody can be asked.
+            hides = paused and turn.hidden
+            self.state = rested(self.state) if hides else self.state.with_(open=turn.with_(paused=paused))
 
     # -- calls -------------------------------------------------------------------------------------------------
 

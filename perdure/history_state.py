@@ -254,15 +254,24 @@ def _open_turn(tail: Tail) -> OpenTurn:
     )
 
 
+def rested(state: HistoryState) -> HistoryState:
+    """The state when the open turn, which waits for people, is left to the store.
+
+    A call of it may have begun to close the thread. That is read from the store again when the turn is shown again:
+    until then the thread takes in what is said on other branches.
+    """
+    return state.with_(open=None, closing=False)
+
+
 def with_tree(state: HistoryState, report: TreeReport) -> HistoryState:
     """The state after a batch that changed the tree.
 
     A turn that works goes on wherever it is. One that waits for people rests in the store while another branch is
     shown, and is loaded when its own is shown again.
     """
+    if state.open and state.open.paused and state.open.message_id != report.head_id:
+        state = rested(state)
     turn = state.open
-    if turn and turn.paused and turn.message_id != report.head_id:
-        turn = None
     if turn and not turn.paused:
         turn = turn.with_(followers=report.followers, hidden=report.hidden)
     return state.with_(

@@ -10,12 +10,12 @@ from temporalio.client import WorkflowUpdateFailedError
 from typing_extensions import override
 
 from perdure.approval import ApprovalRequest
-from perdure.batch import Decide, SwitchBranch, SyncBatch, SyncReport
+from perdure.batch import Decide, SwitchBranch, SyncBatch, SyncReport, TreeReport
 from perdure.contract import CallOutline
 from perdure.errors import UsageError
 from perdure.history import HistoryManager
 from perdure.history_state import HistoryState, LiveCall, OpenTurn
-from perdure.inputs import Approval
+from perdure.inputs import Approval, TreeChange, UserMessage
 from perdure.testing import Call, Reply, ScriptedModel
 from stores.database import Database
 from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, by_words, call_in, results_of
@@ -337,6 +337,19 @@ def test_a_decision_that_is_made_again_after_its_task_was_lost_is_the_same_batch
     assert again is not None
     assert other is not None
     assert first.sync_id == again.sync_id != other.sync_id
+
+
+def test_a_turn_that_was_closing_its_thread_takes_that_along_when_it_rests() -> None:
+    """Else the thread would turn away all that is said on another branch, and never close."""
+    closing = LiveCall(call_id="c1", outline=CallOutline(index=0, tool="close"), settled=True)
+    asking = LiveCall(call_id="c2", outline=CallOutline(index=1, tool="pay", approval=ApprovalRequest()))
+    turn = OpenTurn(message_id="a1", turn=1, calls=(closing, asking), paused=True)
+    state = HistoryState(thread_id="t", turn=1, head_id="a1", open=turn, pauses=True, closing=True)
+    manager = HistoryManager(state)
+    manager.handle_content(TreeChange(id="s", action="switch", message_id="a0"))
+    assert manager.take_pending("run") is not None
+    manager.synced(SyncReport(number=1, tree=TreeReport(head_id="a0", turn=1)))
+    assert manager.handle_content(UserMessage(id="m", text="hi")) == "started"
 
 
 async def test_a_decision_is_written_once_although_its_task_runs_again(
