@@ -51,7 +51,8 @@ class TreeBatch:
         self._tree: Tree | None = None
         self._states: dict[str, StatusState] = {}
         self._metadata: dict[str, dict[str, Any] | None] = {}
-        self._open_calls: dict[str, OpenCall] = {}
+        self._calls: tuple[OpenCall, ...] = ()
+        self._open_calls: dict[str, str] = {}
         self._turn: int = thread["turn"]
         self.written: list[dict[str, Any]] = []
         self.changed: list[str] = []
@@ -103,8 +104,8 @@ class TreeBatch:
             remembered[None] = self._thread["remembered"]
         nodes = (TreeRow(row["id"], row["parent_id"], row["place"], row["role"]) for row in rows)
         tree = tree_of(nodes, remembered, self._thread["head_id"])
-        calls = map(to_call, await self._transaction.rows("open_calls", self._thread["thread_id"]))
-        self._open_calls = {call.call_id: call for call in calls}
+        self._calls = tuple(map(to_call, await self._transaction.rows("open_calls", self._thread["thread_id"])))
+        self._open_calls = {call.call_id: call.message_id for call in self._calls}
         return tree
 
     async def _apply(self, operation: Operation) -> None:
@@ -148,7 +149,7 @@ class TreeBatch:
 
     async def _leave(self, message_id: str) -> None:
         """A turn that waits for people is followed by something else, and ends."""
-        calls = [call for call in self._open_calls.values() if call.message_id == message_id]
+        calls = [call for call in self._calls if call.message_id == message_id]
         row = await self._transaction.row("part_count", message_id)
         assert row is not None, "bug: a count is a row"
         results = CommitResults(
@@ -168,15 +169,16 @@ class TreeBatch:
     def _import(self, operation: ImportMessages, applied: Applied) -> None:
         rows = [row for row in applied.imported if not row.known or self._states[row.message.id] != "running"]
         replaced = {row.message.id for row in rows if row.known}
-        gone = {*replaced, *applied.delta.removed}
-        self._open_calls = {name: call for name, call in self._open_calls.items() if call.message_id not in gone}
+        self._close({*replaced, *applied.delta.removed})
+        taken: set[str] = set()
         for row in rows:
+            if row.message.id in taken:  # a file may name a message twice
+                self._close({row.message.id})
+            taken.add(row.message.id)
             for call_id in tree_sql.opened(row):
                 if call_id in self._open_calls:
                     raise UsageError(f"The call {call_id!r} is open already, in another message.")
-                self._open_calls[call_id] = OpenCall(
-                    call_id=call_id, message_id=row.message.id, turn=row.message.turn, step=0, index=0, tool=""
-                )
+                self._open_calls[call_id] = row.message.id
             self._states[row.message.id] = row.message.status.state
             self._metadata[row.message.id] = row.message.metadata
             self._turn = max(self._turn, row.message.turn)
@@ -186,6 +188,9 @@ class TreeBatch:
             tree_sql.import_messages(operation, applied, rows),
             tree_sql.change_tree(applied, new, operation.input_id),
         ]
+
+    def _close(self, message_ids: set[str]) -> None:
+        self._open_calls = {name: owner for name, owner in self._open_calls.items() if owner not in message_ids}
 
     async def _annotate(self, operation: AnnotateMessage) -> None:
         message_id = operation.message_id
