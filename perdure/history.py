@@ -18,7 +18,17 @@ managers in a test are therefore all the same thing: holding on to it.
 from collections.abc import Callable
 from typing import Any, Self
 
-from perdure.batch import AppendMessage, AppendParts, Decide, Operation, Refused, SetDue, SyncBatch, SyncReport, changes_tree
+from perdure.batch import (
+    AppendMessage,
+    AppendParts,
+    Decide,
+    Operation,
+    Refused,
+    SetDue,
+    SyncBatch,
+    SyncReport,
+    changes_tree,
+)
 from perdure.codec import Text, digest, dumps
 from perdure.contract import CompleteResult
 from perdure.errors import UnflushedTurn
