@@ -40,6 +40,10 @@ class Board:
         """Somebody said something."""
         self.lines = remember(self.lines, who, text)
 
+    def forget(self) -> None:
+        """Words were deleted. Which lines were theirs nobody knows, so none stays: the store has what is left."""
+        self.lines = ()
+
     def step(self, outline: CompleteResult) -> None:
         """The model answered."""
         if outline.preview:

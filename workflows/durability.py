@@ -8,7 +8,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.errors import UsageError
     from perdure.history import HistoryManager
     from perdure.history_state import OpenTurn, SubscriptionLimits
-    from perdure.inputs import AnyInput, Disposition, Identified, Interrupt
+    from perdure.inputs import AnyInput, Disposition, Identified, Interrupt, TreeChange
     from perdure.ports import Tail
     from workflows.answers import Answer
     from workflows.dispatch import ThreadDispatch
@@ -27,6 +27,9 @@ RECOVERY_WAIT_S = 3600.0
 
 KEEPS_CALLS = "calls go on over a recovery"
 """A patch: runs of older releases cancelled what ran when the store had refused a batch."""
+
+_DELETING = ("delete", "reset", "import")
+"""Changes after which words are gone: an import replaces those of messages that it knows."""
 
 RECOVERIES = 3
 """Failures in a row after which what caused them is given up, so that the thread does not go round for ever."""
@@ -107,6 +110,8 @@ class ThreadDurability(ThreadDispatch):
                 # A conflict is one with another input under the same id, which may be in this very batch.
                 what = disposition if disposition == "conflict" else dispositions.get(content.id, disposition)
             self._mailbox.tell(content, Answer(what, detail, self._history.state.head_id))
+            if isinstance(content, TreeChange) and content.action in _DELETING and what == "changed":
+                self._board.forget()
 
     async def _recover(self, error: Exception) -> None:
         """The store refused a batch for good (another writer has changed the thread), or there is a bug.

@@ -92,7 +92,6 @@ async def test_words_that_wait_for_the_database_are_recorded_with_their_batch(
     assert await recorded(talk) == ["WORKFLOW_EXECUTION_UPDATE_ACCEPTED", "ACTIVITY_TASK_SCHEDULED"]
 
 
-@pytest.mark.xfail(strict=True, reason="the board keeps the lines of deleted messages")
 async def test_deleted_words_are_not_shown_in_temporal(converse: Converse) -> None:
     """Neither among the last lines of the conversation nor in the details."""
     talk = await converse({WORDS: ["I see"]})
@@ -104,7 +103,6 @@ async def test_deleted_words_are_not_shown_in_temporal(converse: Converse) -> No
     assert SECRET not in await shown_in_temporal(talk)
 
 
-@pytest.mark.xfail(strict=True, reason="the board keeps the lines of deleted messages")
 async def test_deleted_words_are_not_carried_to_a_new_run(converse: Converse) -> None:
     """Runs that begin after the deletion know nothing of them."""
 
