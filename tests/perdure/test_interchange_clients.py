@@ -65,6 +65,13 @@ def test_files_are_taken_out_of_the_file() -> None:
     assert set(result.files) == {part.blob for part in parts if isinstance(part, FilePart)}
 
 
+def test_files_of_messages_that_are_left_out_are_too() -> None:
+    """Nothing would ever name them."""
+    content = [{"type": "file", "data": "cGRm", "mimeType": "application/pdf"}]
+    assert read(user("u"), user("orphan", "gone", content=content)).files == {}
+    assert len(read(user("u"), user("child", "u", content=content)).files) == 1
+
+
 def test_files_elsewhere_stay_addresses() -> None:
     """Nothing is fetched: the address is in the words, and a warning says so."""
     content = [
