@@ -1,9 +1,10 @@
 """kill -9 of the worker between what people ask for and what comes of it: that happens, and happens once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client
@@ -64,7 +65,7 @@ class Deed:
     """What somebody asks for, about what `prepare` has made; and what there is to see of it afterwards."""
 
     prepare: Callable[[Scene], Awaitable[str]]
-    ask: Callable[[Scene, str], Awaitable[TreeChanged | Approved]]
+    ask: Callable[[Scene, str], Coroutine[Any, Any, TreeChanged | Approved]]
     check: Callable[[Scene, str], Awaitable[None]]
     points: tuple[str, ...]
 
@@ -203,3 +204,32 @@ async def _killed(scene: Scene, deed: Deed, point: str) -> None:
     assert faults(await scene.client.history(scene.thread)) == []
     tree = await scene.client.tree(scene.thread)
     assert {one.message.status.state for one in tree.messages} == {"complete"}
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="Inputs are taken before a model call that ends in the same task: nothing waits for approval yet.",
+)
+async def test_a_decision_that_comes_while_no_worker_lives(
+    temporal_server: TemporalServer,
+    temporal: Client,
+    store: PostgresStore,
+    database_url: str,
+    thread: str,
+    tmp_path: Path,
+) -> None:
+    """People are shown what waits once it is durable, also if the worker that made it so has told nobody else."""
+    place = Place(temporal_server.address, database_url, f"queue-{thread}", tmp_path)
+    client = PerdureClient(temporal, store, task_queue=place.task_queue)
+    async with DoomedWorker(place):
+        await client.start(thread, agent=ASKING)
+    words = await client.post(thread, "book it", id="m1")
+    async with DoomedWorker(place, "after final sync") as doomed:
+        assert await doomed.died() == -9
+    (pending,) = await client.approvals(thread)
+    asking = asyncio.create_task(client.approve(thread, pending.call_id, by="ann"))
+    async with DoomedWorker(place):
+        assert (await asking).disposition in ("settled", "duplicate")
+        turn = await client.wait_settled(thread, words)
+    assert [part.content for part in turn.parts if isinstance(part, ToolResultPart)] == ["booked table 7"]
+    assert runs(tmp_path, "book") == 1
