@@ -277,6 +277,18 @@ def test_a_missing_status_follows_from_the_content(content: list[Json], status: 
     assert message_of(read(user("u"), assistant("a", "u", *content)), "a").status == status
 
 
+def test_a_question_that_was_never_answered_ends_with_the_turn() -> None:
+    """Without a status it counts as a pause although the call has a result: followed it is cancelled, else complete."""
+    asked = assistant("a", "u", call(approval=PENDING, result=1))
+    followed = message_of(read(user("u"), asked, user("v", "a")), "a")
+    assert (followed.status.state, followed.status.reason) == ("incomplete", "cancelled")
+    last = message_of(read(user("u"), asked), "a")
+    assert last.status == Status(reason="unknown")
+    for message in (followed, last):
+        assert call_of(message).decision == Decision(resolution="cancelled")
+        assert results_of(message) == {"c1": ("ok", "1")}
+
+
 @pytest.mark.parametrize("status", [RUNNING, PAUSED])
 def test_a_turn_that_nobody_can_go_on_with_is_settled(status: Json) -> None:
     """One that ran, or whose calls have all their results, would stand there as under way for ever."""

@@ -176,6 +176,16 @@ def test_open_calls_show_what_is_kept_beside_them() -> None:
     assert imported.message.status.state == "requires_action"
 
 
+def test_results_that_wait_stand_in_call_order() -> None:
+    """However the calls are listed: nothing has to be said of their order."""
+    calls = [ToolCallPart(call_id=name, tool="t") for name in ("c1", "c2", "c3")]
+    one = turn(*calls, status=Status(state="requires_action"))
+    staged = [open_call(one.message, name, result=ToolResultPart(call_id=name, content=name)) for name in ("c2", "c1")]
+    export = export_tree(tree_of([one], "a", staged), {})
+    assert "perdure" not in export["messages"][0]["message"]
+    assert list(results_of(read_import(encoded(export)).messages[0].message)) == ["c1", "c2"]
+
+
 def test_events_are_no_words_of_the_user() -> None:
     """Clients get them as system messages, which they do not draw, and read them back as events."""
     event = EventPart(event_id="e1", origin_call_id="c0", content="It rains.", origin_tool="watch")
