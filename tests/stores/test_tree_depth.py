@@ -7,10 +7,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from perdure.batch import ImportedMessage
 from perdure.ports import Store
 from stores.memory import MemoryStore
+from stores.postgres import PostgresStore
 from tests.stores.builders import long_thread
 from tests.stores.postgres_eye import connected
 from tests.stores.trees import answer, delete, imported, item, path, reset, said, switch, written
@@ -24,6 +26,22 @@ Soon = Callable[..., AbstractAsyncContextManager[None]]
 pytestmark = pytest.mark.slow
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_postgres(own_database_url: str) -> AsyncGenerator[PostgresStore]:
+    """A store on a database of its own: one that was emptied often is planned for as if it stayed empty."""
+    async with await PostgresStore.connect(own_database_url) as store:
+        yield store
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """Each store."""
+    if request.param == "memory":
+        return MemoryStore()
+    found: PostgresStore = request.getfixturevalue("own_postgres")
+    return found
+
+
 @pytest.fixture
 def soon(request: pytest.FixtureRequest, store: Store) -> Soon:
     """What is done in the block takes no longer than it may, with a machine for itself.
@@ -35,7 +53,7 @@ def soon(request: pytest.FixtureRequest, store: Store) -> Soon:
     async def worked() -> float:
         if isinstance(store, MemoryStore):
             return time.process_time()
-        async with connected(request.getfixturevalue("database_url")) as eye:
+        async with connected(request.getfixturevalue("own_database_url")) as eye:
             rows = await eye.fetch("select pid from pg_stat_activity where datname = current_database()")
         return time.process_time() + sum(_worked(row["pid"]) for row in rows)
 
