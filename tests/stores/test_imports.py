@@ -252,6 +252,21 @@ async def test_preliminary_results_of_open_calls_come_along(store: Store) -> Non
     ]
 
 
+async def test_a_message_that_a_file_names_twice_is_as_the_last_says(store: Store) -> None:
+    """By the id that it has here, and by the one under which it was imported; its calls are open once."""
+    await empty(store)
+    await written(store, await imported(store, item("r", None, role="assistant"), input_id="i1"))
+    (name,) = own("r")
+    twice = [
+        item(given, None, text(f"by {given}"), call("c1"), role="assistant", status=PAUSED) for given in (name, "r")
+    ]
+    await written(store, await imported(store, *twice, input_id="i2"))
+    tree = await store.load_tree("t")
+    (only,) = tree.messages
+    assert (only.message.id, only.message.parts, only.given_id) == (name, (text("by r"), call("c1")), "r")
+    assert [found.call_id for found in tree.calls] == ["c1"]
+
+
 async def test_a_turn_that_can_go_on_again_has_a_new_number(store: Store) -> None:
     """A snapshot from before its end was imported: what still writes for the old number is refused (sheet, case 59)."""
     await empty(store)
