@@ -8,7 +8,7 @@ from perdure.batch import AppendMessage, Decide, ShowInterim, StageResult, Store
 from perdure.branching import Branching
 from perdure.builtins import SPAWN_THREAD
 from perdure.errors import UsageError
-from perdure.history_state import LiveCall, Spawn, phase_of
+from perdure.history_state import LiveCall, Spawn, SpawnPoint, phase_of
 from perdure.inputs import (
     AnyInput,
     Approval,
@@ -94,10 +94,13 @@ class Intake(Branching):
         if event.associative:
             return self._inline(event, subscription, note)
         told = event if note is None or event.blob else event.with_(content=f"{event.content}\n\n{note}")
+        # A turn that sleeps on another branch is not what people look at: the child hangs on what is shown.
+        hidden = self.state.open is not None and self.state.open.hidden
+        point = SpawnPoint(message_id=self.state.head_id) if hidden else self.spawn_point()
         # The store keeps no id of it. Its child's id follows from it, so one that comes again makes no second child.
         self._change(
             processed={**self.state.processed, event.id: event.digest},
-            spawns=(*self.state.spawns, Spawn(event=told, origin=subscription, point=self.spawn_point())),
+            spawns=(*self.state.spawns, Spawn(event=told, origin=subscription, point=point)),
         )
         return "spawned"
 

@@ -14,8 +14,9 @@ from perdure.batch import Decide, SwitchBranch, SyncBatch, SyncReport, TreeRepor
 from perdure.contract import CallOutline
 from perdure.errors import UsageError
 from perdure.history import HistoryManager
-from perdure.history_state import HistoryState, LiveCall, OpenTurn
-from perdure.inputs import Approval, TreeChange, UserMessage
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint
+from perdure.inputs import Approval, Event, TreeChange, UserMessage
+from perdure.ports import Subscription
 from perdure.testing import Call, Reply, ScriptedModel
 from stores.database import Database
 from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, by_words, call_in, results_of
@@ -350,6 +351,20 @@ def test_a_turn_that_was_closing_its_thread_takes_that_along_when_it_rests() -> 
     assert manager.take_pending("run") is not None
     manager.synced(SyncReport(number=1, tree=TreeReport(head_id="a0", turn=1)))
     assert manager.handle_content(UserMessage(id="m", text="hi")) == "started"
+
+
+def test_the_child_for_an_event_hangs_on_what_is_shown() -> None:
+    """Also while a turn sleeps on another branch, which the child has nothing to do with."""
+    asleep = LiveCall(call_id="c1", outline=CallOutline(index=0, tool="sleep", kind="workflow", passive=True))
+    turn = OpenTurn(message_id="a1", turn=1, calls=(asleep,), hidden=True)
+    rain = Subscription(call_id="c0", tool="weather")
+    state = HistoryState(thread_id="t", turn=1, head_id="a0", open=turn, pauses=True, subscriptions=(rain,))
+    manager = HistoryManager(state)
+    assert manager.handle_content(Event(id="e1", call_id="c0", content="rain", associative=False)) == "spawned"
+    assert manager.take_pending("run") is not None
+    manager.synced(SyncReport(number=1))
+    (spawn,) = manager.take_spawns()
+    assert spawn.point == SpawnPoint(message_id="a0")
 
 
 async def test_a_decision_is_written_once_although_its_task_runs_again(
