@@ -133,6 +133,8 @@ def open_call(message: Message, call_id: str, **fields: Any) -> OpenCall:
         position=place,
         tool=part.tool,
         arguments=part.arguments,
+        approval=part.approval,
+        decision=part.decision,
         **fields,
     )
 
