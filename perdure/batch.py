@@ -156,13 +156,15 @@ class StoreLateResult(Wire):
     """The result of a call that nobody waited for any more takes the place of the one that was made up for it.
 
     Only of one whose outcome is interrupted, cancelled or expired: what a tool has returned is never replaced. The
-    call's outcome decides at the moment of writing; another one, and a call that is not in the message, is left alone.
-    If the call is open, in a turn that rests on another branch, the result is staged as by `StageResult`.
+    call's outcome decides at the moment of writing; another one is left alone. So is a call that is not in the message,
+    unless whoever gave the result has named that (`named`): then the batch is refused. If the call is open, in a turn
+    that rests on another branch, the result is staged as by `StageResult`.
     """
 
     kind: Literal["store_late_result"] = "store_late_result"
     message_id: str
     result: ToolResultPart
+    named: bool = False
 
 
 class SwitchBranch(Wire):
@@ -276,10 +278,12 @@ class Refused(Wire):
     """An input that the thread has accepted before; `conflict` if it was with other content.
 
     Or one that nobody could read: `missing` if it names a blob that neither the thread nor an ancestor has. Or one
-    that the tree does not allow: `detail` says why, in a sentence for whoever asked.
+    that the tree does not allow: `detail` says why, in a sentence for whoever asked. A late result has no id: it is
+    named by its call (`input_id`) and the `message_id` that was given with it, which is not that of the call.
     """
 
     input_id: str
+    message_id: str | None = None
     conflict: bool = False
     missing: bool = False
     detail: Text | None = None

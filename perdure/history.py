@@ -44,7 +44,7 @@ from perdure.history_state import (
     with_tree,
 )
 from perdure.inbox import is_ready
-from perdure.inputs import AnyInput, Disposition, Identified
+from perdure.inputs import AnyInput, Disposition, Identified, ToolResult
 from perdure.intake import Intake
 from perdure.messages import Message
 from perdure.pending_view import with_pending
@@ -250,11 +250,16 @@ class HistoryManager:
         return ()
 
     def _leave_out(self, refused: tuple[Refused, ...]) -> None:
-        known = {item.input_id: _disposition(item) for item in refused}
+        known = {item.input_id: _disposition(item) for item in refused if item.message_id is None}
+        late = {(item.input_id, item.message_id) for item in refused if item.message_id is not None}
+
+        def is_refused(content: object) -> bool:
+            if isinstance(content, ToolResult):
+                return (content.call_id, content.message_id) in late
+            return isinstance(content, Identified) and content.id in known
+
         kept = [
-            (method, arguments)
-            for method, arguments in self._journal
-            if not (arguments and isinstance(arguments[0], Identified) and arguments[0].id in known)
+            (method, arguments) for method, arguments in self._journal if not (arguments and is_refused(arguments[0]))
         ]
         self._decide_again(self._base.with_(dispositions={**self._base.dispositions, **known}), kept)
         self._resumed = self._draft.is_unflushed

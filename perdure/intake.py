@@ -168,7 +168,8 @@ class Intake(Branching):
         if result.preliminary:
             self._append(ShowInterim(result=result_part(result, 0)))
             return "changed"
-        self._append(StoreLateResult(message_id=message_id, result=result_part(result, 0)))
+        named = result.message_id is not None
+        self._append(StoreLateResult(message_id=message_id, result=result_part(result, 0), named=named))
         return "settled"
 
     def _interrupt(self, interrupt: Interrupt) -> Disposition:

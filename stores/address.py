@@ -25,6 +25,7 @@ from perdure.errors import (
     ThreadNotFound,
     TooManyViews,
 )
+from stores.late_result import NoSuchCall
 
 CONNECT_TIMEOUT_S = 10
 
@@ -111,6 +112,9 @@ class Address:
             return StoreError(f"bug: a row refers to one that is not stored: {error.detail}")
         if isinstance(error, asyncpg.UniqueViolationError):
             return ContentConflict(f"This id is taken already; what is stored stays. {error.detail}")
+        if error.sqlstate == "PD008":
+            # Its text names the detail too.
+            return NoSuchCall(error.args[0], error.detail or "")
         return _of_functions(error.sqlstate or "", text) or StoreError(f"PostgreSQL ({self}) refuses: {text}")
 
 

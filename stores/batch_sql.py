@@ -246,6 +246,7 @@ def _late_result(operation: StoreLateResult) -> dict[str, Any]:
         # The step is that of the part whose place this takes, and `named` what that part must say of its call.
         "placed": dumps(result.with_(step=0)),
         "named": f'"call_id":{dumps(result.call_id)}',
+        "refuses": operation.named,
     }
 
 

@@ -19,6 +19,7 @@ from perdure.codec import dumps
 from perdure.errors import ContentConflict, StoreError, UsageError
 from perdure.messages import Message, ToolResultPart
 from stores.blob_names import blobs_named
+from stores.late_result import NoSuchCall
 from stores.left_turn import LEFT, awaits_decision, last_result, unanswered
 from stores.memory_records import StoredMessage, kept
 from stores.memory_thread import MemoryThread
@@ -55,6 +56,8 @@ class MemoryBatch:
                 self.draft.inputs[known[0]] = known[1]
             try:
                 self._apply(operation)
+            except NoSuchCall as error:
+                return error.refused
             except UsageError as error:
                 if known is None:
                     raise StoreError(f"bug: nobody asked for what the tree does not allow. {error}") from error

@@ -33,6 +33,7 @@ from perdure.errors import StepSealed, StoreError, UnknownMessage
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart
 from perdure.ports import Change, OpenCall, Subscription
 from perdure.turn_buffer import Chunk, sealed_parts, trim_reasoning
+from stores.late_result import NoSuchCall
 from stores.memory_calls import MemoryCalls
 from stores.memory_records import StoredMessage, StoredStep, kept
 
@@ -244,6 +245,11 @@ class MemoryThread(MemoryCalls):
                 self.messages[operation.message_id] = replace(stored, parts=tuple(parts))
                 self.redraw(reshape=True)
                 return
+        parts_there = (part for _, part in stored.parts) if stored else ()
+        if operation.named and not any(
+            isinstance(part, ToolCallPart) and part.call_id == result.call_id for part in parts_there
+        ):
+            raise NoSuchCall(operation.message_id, result.call_id)
 
     def _annotate(self, operation: AnnotateMessage) -> None:
         stored = self.messages.get(operation.message_id)

@@ -11,6 +11,7 @@ from stores import batch_sql
 from stores.address import StepStreams, stale_writer
 from stores.batch_sql import CoalescedSteps
 from stores.database import Database, Row, Transaction
+from stores.late_result import NoSuchCall
 from stores.postgres_tree import TreeBatch, needs_lock
 from stores.rows import (
     encoded,
@@ -79,6 +80,12 @@ class PostgresConversation:
         """
         if refused := await self._without_blob(batch):
             return SyncReport(number=batch.number - 1, refused=refused)
+        try:
+            return await self._write(batch)
+        except NoSuchCall as error:
+            return SyncReport(number=batch.number - 1, refused=(error.refused,))
+
+    async def _write(self, batch: SyncBatch) -> SyncReport:
         if any(map(needs_lock, batch.operations)):
             return await self._change(batch)
         operations = batch.operations

@@ -36,7 +36,7 @@ class ThreadDispatch(ThreadHandlers):
         super().__init__()
         self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
         self._attributes = Attributes(self._loaded.tail.thread, enabled=False)
-        self._refusals: dict[str, Text] = {}
+        self._refusals: dict[tuple[str, str | None], Text] = {}
 
     async def _dispatch(self, turn: OpenTurn) -> None:
         """Run the calls of a step that is durable, and take in results until its group is settled.
@@ -209,7 +209,7 @@ class ThreadDispatch(ThreadHandlers):
             report = await stored(SYNC, batch, SyncReport, f"sync {batch.number}")
             for refused in self._history.synced(report):
                 if refused.detail is not None:
-                    self._refusals[refused.input_id] = refused.detail
+                    self._refusals[refused.input_id, refused.message_id] = refused.detail
 
     def _show(self, state: State | None) -> None:
         self._board.show(self.status(), self._attributes, state)

@@ -8,7 +8,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.errors import UsageError
     from perdure.history import HistoryManager
     from perdure.history_state import OpenTurn, SubscriptionLimits
-    from perdure.inputs import AnyInput, Disposition, Identified, Interrupt, TreeChange
+    from perdure.inputs import AnyInput, Disposition, Identified, Interrupt, ToolResult, TreeChange
     from perdure.ports import Tail
     from workflows.answers import Answer
     from workflows.dispatch import ThreadDispatch
@@ -106,12 +106,16 @@ class ThreadDurability(ThreadDispatch):
         for content, disposition in self._batch:
             what, detail = disposition, None
             if isinstance(content, Identified):
-                detail = self._refusals.pop(content.id, None)
+                detail = self._refusals.get((content.id, None))
                 # A conflict is one with another input under the same id, which may be in this very batch.
                 what = disposition if disposition == "conflict" else dispositions.get(content.id, disposition)
+            elif isinstance(content, ToolResult):
+                detail = self._refusals.get((content.call_id, content.message_id))
+                what = disposition if detail is None else "refused"
             self._mailbox.tell(content, Answer(what, detail, self._history.state.head_id))
             if isinstance(content, TreeChange) and content.action in _DELETING and what == "changed":
                 self._board.forget()
+        self._refusals.clear()
 
     async def _recover(self, error: Exception) -> None:
         """The store refused a batch for good (another writer has changed the thread), or there is a bug.

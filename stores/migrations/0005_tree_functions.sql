@@ -54,6 +54,12 @@ begin
         t.seq := t.seq + 1;
         t.tree_seq := t.seq;
         t.shape := t.seq;
+    elsif (op ->> 'refuses')::boolean and not exists (
+        select from perdure.parts p
+        where p.message_id = op ->> 'message_id' and p.thread is not distinct from t.thread
+          and strpos(p.body, '"kind":"tool_call"') > 0 and strpos(p.body, op ->> 'named') > 0
+    ) then
+        raise exception using errcode = 'PD008', message = op ->> 'message_id', detail = op ->> 'call_id';
     end if;
     return t;
 end $$;

@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.approval import Decision
-from perdure.batch import Operation, SetStatus, StoreLateResult
+from perdure.batch import Operation, Refused, SetStatus, StoreLateResult, SyncReport
 from perdure.errors import UsageError
 from perdure.inputs import Approval, Disposition, Event, Interrupt, ToolResult, UserMessage
 from perdure.messages import Status
@@ -221,6 +221,25 @@ def test_case_50_a_late_result_is_for_the_store(thread: Thread) -> None:
     (operation,) = _operations(thread, late)
     assert isinstance(operation, StoreLateResult)
     assert thread.take(late.with_(message_id=None)) == "dropped"
+
+
+def test_a_late_result_that_the_store_refuses_is_left_out(thread: Thread) -> None:
+    """It alone: another one of the same call, which names the right message, stays with all else of the batch."""
+    (call_id,) = thread.act("ask")
+    thread.say("never mind", "m2")
+    late = ToolResult(call_id=call_id, content="42", message_id=thread.store.messages[1].id)
+    for content in (late.with_(message_id="nowhere"), late, UserMessage(id=call_id, text="and now?")):
+        thread.history.handle_content(content)
+    batch = thread.history.take_pending("s")
+    assert batch is not None
+    results = [one for one in batch.operations if isinstance(one, StoreLateResult)]
+    assert [(one.message_id, one.named) for one in results] == [("nowhere", True), (late.message_id, True)]
+    refused = Refused(input_id=call_id, message_id="nowhere", detail="There is no such message.")
+    assert thread.history.synced(SyncReport(number=batch.number - 1, refused=(refused,))) == (refused,)
+    again = thread.history.take_pending("s")
+    assert again is not None
+    assert again.operations == tuple(one for one in batch.operations if one != results[0])
+    assert thread.history.disposition(call_id) == "interrupted"
 
 
 def test_events_wait_for_a_paused_turn(thread: Thread) -> None:

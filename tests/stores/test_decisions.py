@@ -11,7 +11,7 @@ from perdure.ports import Change, OpenCall, StepOutcome, Store
 from perdure.turn import UNDECIDED
 from stores.left_turn import LEFT, UNANSWERED
 from tests.stores.builders import RUNNING, call, commit, result, settle, started, text, write
-from tests.stores.trees import PAUSED, answer, path, refused, said, switch, written
+from tests.stores.trees import PAUSED, answer, delete, path, refused, said, switch, written
 
 ASKED = ApprovalRequest(prompt="May it?\x00", expires_s=60.0)
 YES = Decision(approved=True, by="ann", at=5.0, answers={"why": ["\ud800"]})
@@ -182,6 +182,36 @@ async def test_a_late_result_of_no_such_call_is_left_alone(store: Store) -> None
     for operation in (late(message_id="u"), late(call_id="c2", message_id="b"), late(message_id="nobody")):
         await written(store, operation)
     assert (await message(store, "b"), (await store.get_thread("t")).seq) == (before, seq)
+
+
+@pytest.mark.parametrize(
+    ("message_id", "call_id"), [("u", "c1"), ("b", "c2"), ("nobody", "c1"), ("a", "c1"), ("no'\n", "c\u00e9")]
+)
+async def test_a_late_result_whose_message_was_named_wrongly_is_refused(
+    store: Store, message_id: str, call_id: str
+) -> None:
+    """With the whole batch: of no such call, of one of another message, of no such message."""
+    await closed(store, "cancelled")
+    operation = late(call_id=call_id, message_id=message_id).with_(named=True)
+    (why,) = await refused(store, said("w"), operation, settle("a"))
+    assert (why.input_id, why.message_id) == (call_id, message_id)
+    assert why.detail == f"There is no message {message_id!r} with a call {call_id!r} in this thread."
+    (again,) = await refused(store, delete("u"), operation)
+    assert again == why
+
+
+async def test_a_late_result_whose_message_was_named_is_taken(store: Store) -> None:
+    """Also if it changes nothing, since the tool has returned something; and of a call of the same batch."""
+    await closed(store, "cancelled")
+    for content in ("first", "second"):
+        report = await written(store, late(content, message_id="b").with_(named=True))
+        assert report.refused == ()
+    assert (await message(store, "b")).parts[1] == ToolResultPart(call_id="c1", content="first", step=3)
+    made_up = ToolResultPart(call_id="c2", outcome="cancelled")
+    another = answer("d", 3, call("c2"), made_up)
+    report = await written(store, another, late("whole", call_id="c2", message_id="d").with_(named=True))
+    assert report.refused == ()
+    assert (await message(store, "d")).parts[1] == ToolResultPart(call_id="c2", content="whole")
 
 
 async def test_a_late_result_of_an_open_call_is_staged(store: Store) -> None:
