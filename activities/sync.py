@@ -15,7 +15,7 @@ from perdure.contract import LOAD, SYNC, LoadRequest, LoadResult
 from perdure.draft import DETAIL_CHARS
 from perdure.errors import UsageError
 from perdure.messages import Status, ToolResultPart
-from perdure.policy import ErrorType
+from perdure.policy import REVISION, ErrorType
 from perdure.ports import OpenCall, Store, Tail, ThreadRecord
 
 MODEL_CHARS = 60
@@ -77,7 +77,7 @@ class SyncActivities:
             subscriptions=limits.subscriptions,
             events_per_minute=limits.events_per_minute,
             events_per_subscription=limits.events_per_subscription,
-            pauses=True,
+            revision=REVISION,
         )
 
     def _agent(self, name: str | None) -> Agent:

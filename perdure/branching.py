@@ -168,7 +168,8 @@ class Branching(Draft):
         known = self.state.processed.get(input_id)
         if known is None:
             return None
-        return "duplicate" if known == content_digest else "conflict"
+        # Of what was deleted no digest is left.
+        return "duplicate" if known in ("", content_digest) else "conflict"
 
     def _accept(self, operation: AppendMessage, run: bool) -> None:
         message = operation.message

@@ -88,8 +88,8 @@ class LoadRequest(Wire):
 class LoadResult(Wire):
     """Output of `load`. What the worker knows about running this thread is recorded here, so replays agree on it.
 
-    `servers`: the agent has tool servers, which want to be told of calls that are given up. `pauses`: a turn that waits
-    for people is to say so in its status.
+    `servers`: the agent has tool servers, which want to be told of calls that are given up. `revision`: by which rules
+    the run goes (`perdure.policy.REVISION`); those that were recorded before there was such a number go by the first.
     """
 
     tail: Tail
@@ -102,7 +102,7 @@ class LoadResult(Wire):
     events_per_minute: int = 600
     events_per_subscription: int | None = None
     subscriptions: int = 100
-    pauses: bool = False
+    revision: int = 1
 
 
 class CompleteRequest(Wire):

@@ -224,7 +224,7 @@ class Draft:
         self._replace_call(call.with_(dispatched=True, due=call.due if due is None else due))
 
     def take_up(self) -> None:
-        """Go on with a turn that was loaded. Questions whose calls were given results meanwhile ask for nothing more."""
+        """Go on with a turn that was loaded. Questions whose calls were given results meanwhile are over."""
         for call in self._open_turn().calls:
             if call.settled and call.outline.approval is not None and call.decided is None:
                 self._append(Decide(call_id=call.call_id, decision=Decision(resolution="cancelled")))

@@ -32,19 +32,19 @@ from perdure.policy import WAITING_EVENT_BYTES, WAITING_INPUTS
 MAX_INPUT_BYTES = 256 * 1024
 """What one input may weigh as JSON. Temporal refuses payloads above 2 MB, and inputs travel together."""
 
-_Wait = Literal["never", "loaded", "durable", "awake", "shown", "ended"]
-"""What an input waits for: nothing; what is shown to be loaded; the step to be durable; the work to pause; the same,
-where it is shown; the turn to end."""
+_Wait = Literal["never", "durable", "awake", "shown", "ended"]
+"""What an input waits for: nothing; the step to be durable, and what is shown to be loaded; the work to pause; the
+same, where it is shown; the turn to end."""
 
 _READY: dict[Phase, tuple[_Wait, ...]] = {
-    "busy": ("never", "loaded"),
-    "calling": ("never", "loaded", "durable"),
+    "busy": ("never",),
+    "calling": ("never", "durable"),
     # A thread that only sleeps is not busy: whatever comes wakes it.
-    "sleeping": ("never", "loaded", "durable", "awake", "shown", "ended"),
-    "boundary": ("never", "loaded", "durable", "awake", "shown"),
-    "hidden": ("never", "loaded", "durable", "awake"),
+    "sleeping": ("never", "durable", "awake", "shown", "ended"),
+    "boundary": ("never", "durable", "awake", "shown"),
+    "hidden": ("never", "durable", "awake"),
     "resting": ("never",),
-    "idle": ("never", "loaded", "durable", "awake", "shown", "ended"),
+    "idle": ("never", "durable", "awake", "shown", "ended"),
 }
 
 
@@ -134,11 +134,10 @@ def _waits_for(content: AnyInput) -> _Wait:
     match content:
         case Interrupt() | Control() | Regenerate() | TreeChange():
             return "never"
-        case Approval():
-            # Whoever shows a branch and answers its question at once is told of no question that is not there.
-            return "loaded"
-        case ToolResult():
-            # A call is shown while it streams, and whoever is quick answers it before its step is durable.
+        case ToolResult() | Approval():
+            # A call is shown while it streams, and whoever is quick answers it before its step is durable. People may
+            # even know of a durable step, or of a branch that is shown, before the thread does: its worker died, or the
+            # turn that waits there is about to be loaded.
             return "durable"
         case UserMessage(mode="queue"):
             return "ended"

@@ -9,6 +9,13 @@ from typing import Final
 
 from temporalio.common import RetryPolicy
 
+REVISION: Final = 2
+"""By which rules a thread's workflow goes. A run keeps those that it was loaded under, so that its history replays: a
+change that would issue other commands for the same history gets the next number.
+
+2: a turn that waits for people says so in its status; calls that run go on when the store has refused a batch.
+"""
+
 WORKFLOW_TASK_TIMEOUT: Final = timedelta(seconds=3)
 """A local activity that is lost with its worker runs again only after this; the default is 10 s."""
 

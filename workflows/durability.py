@@ -25,9 +25,6 @@ payloads above 2 MB and tries such a task for ever."""
 RECOVERY_WAIT_S = 3600.0
 """The longest wait between tries to go on after failures in a row."""
 
-KEEPS_CALLS = "calls go on over a recovery"
-"""A patch: runs of older releases cancelled what ran when the store had refused a batch."""
-
 _DELETING = ("delete", "reset", "import")
 """Changes after which words are gone: an import replaces those of messages that it knows."""
 
@@ -56,7 +53,7 @@ class ThreadDurability(ThreadDispatch):
             events_per_minute=loaded.events_per_minute,
             events=loaded.events_per_subscription,
         )
-        self._history = HistoryManager.from_tail(loaded.tail.with_(calls=calls), limits, pauses=loaded.pauses)
+        self._history = HistoryManager.from_tail(loaded.tail.with_(calls=calls), limits, pauses=loaded.revision > 1)
         self._wait_for_dispatched()
         self._children.any = loaded.tail.children > 0
         self._children.start_unstarted(loaded.tail.unstarted)
@@ -145,7 +142,7 @@ class ThreadDurability(ThreadDispatch):
     async def _reload(self) -> None:
         """Go back to what is stored. Calls that run and are still open there go on: they are cut off by nothing."""
         running = self._calls.running_ids
-        if not workflow.patched(KEEPS_CALLS):
+        if self._loaded.revision == 1:
             self._calls.stop_all()
             await self._load(ThreadStart(), running)
             return

@@ -1,5 +1,7 @@
 """Cases 36 to 48: approvals and human tools, on a real thread."""
 
+import asyncio
+
 import pytest
 
 from perdure.agent import Agent
@@ -102,8 +104,8 @@ async def test_case_43_a_turn_goes_on_when_all_is_decided(converse: Converse) ->
     assert [outcome for outcome, _ in results_of(await talk.until(turn, "complete"))] == ["denied", "ok"]
 
 
-async def test_case_44_what_streams_cannot_be_decided_about(converse: Converse) -> None:
-    """Until its step is durable the call does not wait for anybody."""
+async def test_case_44_a_decision_about_what_streams_waits_until_it_is_stored(converse: Converse) -> None:
+    """Nothing runs before; then the decision counts, and one about another call is refused."""
     talk = await converse({"go": [Reply(Call("pay", '{"amount": 3}'), "and words", chunk_chars=3, delay_s=0.1)]})
     await talk.client.send(talk.thread, "go")
 
@@ -113,10 +115,11 @@ async def test_case_44_what_streams_cannot_be_decided_about(converse: Converse) 
 
     streaming = await eventually(call_id)
     assert streaming is not None
+    unknown = asyncio.create_task(talk.client.approve(talk.thread, "call_nowhere"))
+    assert (await talk.client.deny(talk.thread, streaming)).disposition == "settled"
     with pytest.raises(UsageError):
-        await talk.client.approve(talk.thread, streaming)
-    _, (waits,) = await talk.paused()
-    await talk.client.approve(talk.thread, waits)
+        await unknown
+    assert results_of(await talk.client.wait_settled(talk.thread))[0][0] == "denied"
 
 
 async def test_case_45_a_question_expires_by_a_durable_timer(converse: Converse) -> None:

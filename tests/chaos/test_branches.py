@@ -206,10 +206,6 @@ async def _killed(scene: Scene, deed: Deed, point: str) -> None:
     assert {one.message.status.state for one in tree.messages} == {"complete"}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Inputs are taken before a model call that ends in the same task: nothing waits for approval yet.",
-)
 async def test_a_decision_that_comes_while_no_worker_lives(
     temporal_server: TemporalServer,
     temporal: Client,

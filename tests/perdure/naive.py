@@ -10,7 +10,18 @@ from dataclasses import dataclass, field
 from perdure import ids
 from perdure.codec import digest
 from perdure.history_state import Phase, SubscriptionLimits
-from perdure.inputs import AnyInput, Control, Disposition, Event, Interrupt, ToolResult, UserMessage
+from perdure.inputs import (
+    AnyInput,
+    Approval,
+    Control,
+    Disposition,
+    Event,
+    Interrupt,
+    Regenerate,
+    ToolResult,
+    TreeChange,
+    UserMessage,
+)
 from perdure.messages import EventPart, Outcome, Part, Role, Status, TextPart, ToolCallPart, ToolResultPart
 from perdure.subscriptions import too_many, with_id
 from perdure.tools import KEPT_ARGUMENTS
@@ -129,6 +140,8 @@ class NaiveThread:
                 return "interrupted"
             case Control():
                 return self._control(content)
+            case Regenerate() | TreeChange() | Approval():
+                raise AssertionError("this twin knows one branch")
 
     def open_due_turn(self) -> None:
         """New words are answered by a turn."""

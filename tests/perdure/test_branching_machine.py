@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 from typing import Any, Literal, TypeVar
 from unittest import TestCase
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -277,8 +276,5 @@ def now(answer: Coroutine[Any, Any, Answer]) -> Answer:
     raise AssertionError("the store in memory waited")
 
 
-@pytest.mark.slow
-class TestBranching(BranchingMachine.TestCase, TestCase):  # type: ignore[misc]  # hypothesis makes the class
-    """Runs the machine."""
-
-    settings = settings(stateful_step_count=40)
+TestBranching: type[TestCase] = BranchingMachine.TestCase
+TestBranching.settings = settings(max_examples=settings().max_examples)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue] - Hypothesis reads it

@@ -169,7 +169,6 @@ async def test_an_event_waits_for_a_hidden_turn_and_not_for_its_next_step(rig: R
     rig.gate.open.set()
     await talk.until(hidden, "complete")
     await rig.deferred(0)
-    await rig.client.wait_settled(rig.thread)
     assert [message.role for message in (await talk.path())[-3:]] == ["assistant", "event", "assistant"]
     assert (await talk.ids())[-3] == shown
 
