@@ -89,6 +89,7 @@ class MemoryStore(MemoryPaths):
     def _take(self, batch: SyncBatch, applied: MemoryBatch) -> None:
         """The draft takes the place of its thread, and what hangs on removed messages follows."""
         draft = applied.draft
+        self._tell_below(batch.thread_id, applied)
         self._void_summaries(applied.changed)
         draft.record = draft.record.with_(version=batch.number)
         draft.sync_id = batch.sync_id
@@ -102,6 +103,15 @@ class MemoryStore(MemoryPaths):
             if not any(thread.names(blob) for thread in self._heirs_of_blobs(batch.thread_id)):
                 del draft.blobs[blob]
         self._hints.wake(batch.thread_id)
+
+    def _tell_below(self, thread_id: str, applied: MemoryBatch) -> None:
+        """Readers of threads whose path had a message that is another one now, or gone, need a new snapshot."""
+        for changed in filter(None, (applied.changed, applied.answered)):
+            for name, thread in self._threads.items():
+                above = self._upward(thread.record.spawn_message_id, None) if name != thread_id else ()
+                if any(stored.message.id in changed for stored, _ in above):
+                    thread.redraw(reshape=False)
+                    self._hints.wake(name)
 
     def _hang_up(self, applied: MemoryBatch) -> None:
         heirs: dict[str | None, Anchor] = {name: applied.anchor(heir) for name, heir in applied.heirs.items()}

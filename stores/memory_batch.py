@@ -11,6 +11,7 @@ from perdure.batch import (
     ImportMessages,
     Operation,
     Refused,
+    StoreLateResult,
     SyncBatch,
     TreeReport,
     changes_tree,
@@ -33,13 +34,15 @@ class MemoryBatch:
     """Applies operations to `draft`, in order, and notes what is to become of the other threads.
 
     `heirs` are removed messages, each with the one that child threads inherit up to instead; at and below `changed`, as
-    it was before, no summary holds; `freed` may be names of blobs, which the content that is gone has named.
+    it was before, no summary holds; `answered` have got a late result; `freed` may be names of blobs, which the content
+    that is gone has named.
     """
 
     def __init__(self, draft: MemoryThread, batch: SyncBatch, taken: Collection[str]) -> None:
         self.draft = draft
         self.heirs: dict[str, str | None] = {}
         self.changed: set[str] = set()
+        self.answered: set[str] = set()
         self.freed: set[str] = set()
         self._operations = batch.operations
         self._taken = taken
@@ -80,7 +83,10 @@ class MemoryBatch:
             raise ContentConflict(f"This id is taken already; what is stored stays. Message {operation.message.id}")
         in_tree = of_tree(operation)
         if self._tree is None or in_tree is None:
+            shape = self.draft.shape
             self.draft.apply(operation)
+            if isinstance(operation, StoreLateResult) and self.draft.shape != shape:
+                self.answered.add(operation.message_id)
             return
         applied = apply(self._tree, in_tree, self.draft.record.thread_id, self.draft.record.turn)
         places = {node.id: node.place for node in applied.delta.nodes}

@@ -73,8 +73,10 @@ class TreeBatch:
         return None
 
     async def write(self, batch: SyncBatch) -> None:
-        """Write it, with what follows for summaries and blobs of what was there before."""
+        """Write it, with what follows for threads below, summaries and blobs of what was there before."""
         if self.changed:
+            # First, while no message is locked.
+            await self._transaction.rows("tell_below", self._thread["thread"], self.changed)
             await self._transaction.rows("void_summaries", self.changed)
         named = await self._transaction.rows("named_blobs", self._thread["thread"], self.gone) if self.gone else []
         await self._transaction.rows(

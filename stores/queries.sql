@@ -364,6 +364,9 @@ from (
 -- name: purge_blobs
 select perdure.purge_blobs(t, $2::text[]) from perdure.threads t where t.thread = $1
 
+-- name: tell_below
+select perdure.tell_below(t, $2::text[]) from perdure.threads t where t.thread = $1
+
 -- name: void_summaries
 -- All at or below these messages, in whichever thread.
 with recursive below as (

@@ -34,6 +34,30 @@ begin
     return t;
 end $$;
 
+-- Threads below whose path has one of these messages have another path from now on: their readers need a new snapshot.
+-- What is kept of their paths is void by itself, since its shape counts this thread's.
+--
+-- Nobody waits in a circle. Rows of threads are locked from the top down: whoever comes here holds the row of the thread
+-- above, and takes these in the order of their numbers, in which each thread comes after its parent, since it was made
+-- after it. And no message is locked yet (`remove_messages` does that later), so a thread below that waits for one that
+-- it hangs its own on, its row in hand, waits for nobody who comes here.
+create function perdure.tell_below(t perdure.threads, p_ids text[]) returns void language sql as $$
+    with recursive below as (
+        select id from unnest(p_ids) as id
+        where exists (select from perdure.threads c where c.parent_thread_id = t.thread_id)
+      union
+        select m.id from below b join perdure.messages m on m.parent_id = b.id
+    ), locked as materialized (
+        select c.thread from perdure.threads c
+        where c.spawn_message_id in (select below.id from below) order by c.thread for no key update
+    ), told as (
+        update perdure.threads c set seq = c.seq + 1, tree_seq = c.seq + 1
+        from locked where c.thread = locked.thread
+        returning c.thread_id
+    )
+    select pg_notify('perdure', told.thread_id) from told;
+$$;
+
 -- Bodies are searched and changed as text, since jsonb refuses some of them. It is exact: a quotation mark within a
 -- JSON string is escaped, so what is looked for with its quotation marks is a field. The step is that of the part whose
 -- place the result takes. Readers have that part already, so they need a new snapshot.
@@ -54,6 +78,7 @@ begin
         t.seq := t.seq + 1;
         t.tree_seq := t.seq;
         t.shape := t.seq;
+        perform perdure.tell_below(t, array[op ->> 'message_id']);
     elsif (op ->> 'refuses')::boolean and not exists (
         select from perdure.parts p
         where p.message_id = op ->> 'message_id' and p.thread is not distinct from t.thread
@@ -132,7 +157,7 @@ declare
     v_parts int := case when p_heir_id is null then t.spawn_parts end;
     v_turns int[];
 begin
-    perform from perdure.threads where spawn_message_id = any(p_ids) for no key update;
+    perform from perdure.threads where spawn_message_id = any(p_ids) order by thread for no key update;
     perform from perdure.messages where id = any(p_ids) for update;
     update perdure.threads
     set spawn_message_id = v_heir, spawn_parts = v_parts,

@@ -199,7 +199,6 @@ async def test_a_deletion_reaches_a_child_at_work(kin: Kin) -> None:
     assert "'first'" not in str(shown(kin.model.requests_of(kin.child)[-1].messages))
 
 
-@pytest.mark.xfail(strict=True, reason="a deletion is told to the readers of its own thread alone")
 async def test_who_watches_a_child_is_shown_a_deletion_above(kin: Kin) -> None:
     """What is gone in the parent is gone for the readers of its children too."""
     first = (await kin.ids(kin.parent))[0]

@@ -8,7 +8,7 @@ import pytest
 from perdure.batch import Operation, SyncBatch
 from perdure.codec import dumps
 from perdure.errors import StaleWriter, StepSealed
-from perdure.ports import Change
+from perdure.ports import Change, ThreadRecord
 from stores import batch_sql
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
@@ -27,6 +27,7 @@ from tests.stores.builders import (
     write,
 )
 from tests.stores.postgres_eye import connected, run, waiting
+from tests.stores.trees import conversation, delete, path, said, written
 
 
 def batch_of(operation: Operation) -> str:
@@ -183,6 +184,26 @@ async def test_b05_control_numbers_from_a_sequence_are_stepped_over(database_url
             rows = await reader.fetch("select seq, body from naive where seq > 0 order by seq")
             assert [row["body"] for row in rows] == ["E2"]
         assert await reader.fetch("select body from naive where seq > $1", rows[-1]["seq"]) == []
+
+
+async def test_a_thread_below_that_writes_while_its_parent_deletes(postgres: PostgresStore, database_url: str) -> None:
+    """Nobody waits in a circle: it holds its row and comes to need a message above, while a deletion wants its row."""
+    await conversation(postgres)
+    for name in ("k", "l"):
+        await postgres.create_thread(
+            ThreadRecord(thread_id=name, agent="demo", parent_thread_id=THREAD, spawn_message_id="a2")
+        )
+    words = dumps(batch_sql.operations(SyncBatch(thread_id="k", number=1, sync_id="k", operations=(said("k1"),)), {}))
+    async with connected(database_url) as writer, connected(database_url) as eye, asyncio.timeout(20):
+        async with writer.transaction():
+            await run(writer, "lock_thread", "k")
+            deletion = asyncio.create_task(written(postgres, delete("a2")))
+            await eventually(lambda: waiting(eye))
+            await run(writer, "append_messages", "k", 1, "k", "{}", words)
+        assert (await deletion).refused == ()
+    assert await path(postgres, "k") == ["u1", "a1", "u2", "k1"]
+    assert await path(postgres, "l") == ["u1", "a1", "u2"]
+    assert (await postgres.read_changes("k", 0))[-1].tree
 
 
 @pytest.mark.slow

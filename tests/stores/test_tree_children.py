@@ -1,11 +1,14 @@
 """Child threads and summaries, when the branches of what they rest on change."""
 
+import asyncio
+from contextlib import aclosing
+
 import pytest
 
 from perdure.batch import StoreLateResult
 from perdure.errors import UnknownMessage
 from perdure.messages import ToolResultPart
-from perdure.ports import Store, Summary, ThreadRecord
+from perdure.ports import Change, Store, Summary, ThreadRecord
 from tests.stores.builders import call, result, text
 from tests.stores.trees import (
     answer,
@@ -90,6 +93,82 @@ async def test_a_child_inherits_up_to_the_parent_of_a_deleted_message(store: Sto
     assert (await store.get_message_counts("fresh")).total == 3
     await written(store, said("f1", thread_id="fresh"), thread_id="fresh")
     assert await path(store, "fresh") == ["u1", "a1", "u2", "f1"]
+
+
+async def test_readers_below_are_told_what_goes(store: Store) -> None:
+    """Those of all threads whose path had it, however far below, and no others; their own numbers go on from there."""
+    await inheriting(store)
+    await child(store, "k1", None, "below", of="k")
+    await child(store, "k1", 0, "beside", of="below")
+    await child(store, "u1", None, "above")
+    await written(store, said("v", at_root=True))
+    await child(store, "v", None, "elsewhere")
+    names = ("k", "below", "beside", "above", "elsewhere")
+    before = {name: (await store.get_thread(name)).seq for name in names}
+    shapes = {name: (await store.load_history_with_ancestors(name)).shape for name in names}
+    await written(store, delete("a1"))
+    for name in ("k", "below", "beside"):
+        assert await store.read_changes(name, before[name]) == (Change(seq=before[name] + 1, tree=True),)
+        assert (await store.get_thread(name)).seq == before[name] + 1
+        assert (await store.load_history_with_ancestors(name)).shape > shapes[name]
+    for name in ("above", "elsewhere"):
+        assert await store.read_changes(name, before[name]) == ()
+    await written(store, said("k2", thread_id="k"), thread_id="k")
+    (message, part) = await store.read_changes("k", before["k"] + 1)
+    assert (message.seq, part.seq) == (before["k"] + 2, before["k"] + 3)
+
+
+async def test_readers_below_are_told_of_other_content(store: Store) -> None:
+    """Of a reset, an import over what is known and a late result, and of nothing that leaves their path as it is."""
+    await conversation(store)
+    await written(store, answer("s", 3, call("c"), ToolResultPart(call_id="c", outcome="cancelled")))
+    await child(store, "s")
+
+    async def told() -> bool:
+        nonlocal seq
+        changes, before = await store.read_changes("k", seq), seq
+        seq = (await store.get_thread("k")).seq
+        assert changes in ((), (Change(seq=before + 1, tree=True),))
+        return bool(changes)
+
+    seq = (await store.get_thread("k")).seq
+    late = StoreLateResult(message_id="s", result=result("c"))
+    await written(store, late)
+    assert await told()
+    await written(store, late)
+    assert not await told(), "it changes nothing any more"
+    for operation in (said("w"), switch("a1"), said("v", at_root=True), delete("w")):
+        await written(store, operation)
+        assert not await told()
+    await written(store, await imported(store, item("u1", None, text("other")), head_id="s"))
+    assert await told()
+    await written(store, reset("a1"))
+    assert await told()
+    assert await path(store, "k") == ["u1", "a1"]
+
+
+async def test_who_listens_below_is_woken(store: Store) -> None:
+    """And need not look by itself."""
+    await inheriting(store)
+    names = ("k", "l", "m")
+    for name in names[1:]:
+        await child(store, "a2", None, name)
+
+    async def is_told(name: str) -> None:
+        seq = (await store.get_thread(name)).seq
+        async with aclosing(store.listen(name)) as hints:
+            async for _ in hints:
+                ready.release()
+                if await store.read_changes(name, seq):
+                    return
+
+    ready = asyncio.Semaphore(0)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as readers:
+        for name in names:
+            readers.create_task(is_told(name))
+        for _ in names:
+            await ready.acquire()
+        await written(store, delete("u1"))
 
 
 async def test_a_child_does_not_follow_what_moves(store: Store) -> None:
