@@ -1,8 +1,8 @@
 """Approvals: what a person is asked before a call runs, and what was decided.
 
 A question belongs to one call, whose id is its own: tool and arguments are those of the stored call and cannot change
-after it was asked. Shapes follow the sheet of assistant-ui's local runtime (3.1): a request with options or questions,
-and a decision that says yes, says no, or ends the question without anybody having answered.
+after it was asked. Shapes follow assistant-ui's local runtime, so that exports can hold them: a request with options or
+questions, and a decision that says yes, says no, or ends the question without an answer.
 """
 
 from collections.abc import Iterable, Mapping

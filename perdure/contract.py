@@ -296,7 +296,7 @@ class ThreadStatus(Wire):
 
 
 class TreeChanged(Wire):
-    """The answer to the updates `regenerate` and `change_tree`: what became of it, and the head of the thread now.
+    """The answer to `regenerate`, `change_tree` and `add_result`: what became of it, and the head of the thread now.
 
     `message_id` is the new answer of `regenerate`.
     """

@@ -201,7 +201,10 @@ class Draft:
             self._change(last=status)
 
     def _note_pause(self) -> None:
-        """Say in the turn's status whether it waits for people. One that others follow does not (sheet, F1 and F2)."""
+        """Say in the turn's status whether it waits for people.
+
+        One that others follow ends instead: nobody who reads on below it would see that it asks.
+        """
         turn = self._open_turn()
         paused = waits_for_people(turn)
         if paused and turn.followers:

@@ -57,7 +57,7 @@ class LiveCall(Wire):
 
 
 class OpenTurn(Wire):
-    """The running assistant message: `parts` are committed, `step` is the one under way or next.
+    """The turn under way, running or waiting for people: `parts` are committed, `step` is the one under way or next.
 
     `attempts` is how many attempts of that step an owner before may have made. `followers` counts the messages below
     it: a turn that others follow does not go on after its step. `hidden`: another branch is shown. `paused`: all that

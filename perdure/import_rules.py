@@ -1,8 +1,8 @@
 """What holds of messages that came from outside: they are a tree, and no turn of theirs is under way.
 
-The rules are those of a client that loads its history (L3 to L8 of the sheet of assistant-ui's local runtime), and one
-that only a server needs: a turn that was under way when the file was written is not, so it is paused or settled. What
-they made of a file they leave alone when it comes again.
+The rules are those of assistant-ui's local runtime when it loads a history, and one that only a server needs: a turn
+that was under way when the file was written is not, so it is paused or settled. What they made of a file they leave
+alone when it comes again. docs/reference/export-format.md says them all.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ EXPIRED: Final = "The call did not run: nobody had approved it in time."
 
 
 def kept(listed: Sequence[ListedMessage], left_out: LeftOut) -> list[ListedMessage]:
-    """The messages that hang on the root, parents first and else in the order of the file (L3).
+    """The messages that hang on the root, parents first and else in the order of the file.
 
     Of a message that is listed twice the last entry counts: that is how an append-only history tells what became of
     one. What is below a message that is left out goes to the next one above that stays.
@@ -61,7 +61,7 @@ def kept(listed: Sequence[ListedMessage], left_out: LeftOut) -> list[ListedMessa
 def head_of(head_id: str | None, listed: Sequence[ListedMessage], staying: Sequence[ListedMessage]) -> str | None:
     """The head that is given. If that is none, or none that stays, the leaf below what stays above it, listed last.
 
-    Above nothing known is the root, so then it is the last leaf of all (L3).
+    Above nothing known is the root, so then it is the last leaf of all.
     """
     parents = {message.id: message.parent_id for message in listed}
     children: dict[str | None, list[str]] = {}

@@ -207,7 +207,7 @@ class _MessageReader:
         entry = self.found[-1]
         earlier = self._open.pop(call_id, None)
         if earlier is not None:
-            # The same call, told again: it keeps what it is and takes the result (rule R9 of the sheet).
+            # Told again, as clients do once a call has its result: it keeps what it is and takes that.
             self.found.pop()
             entry = earlier
         part = cast("ToolCallPart", entry.part)

@@ -215,10 +215,10 @@ Disposition = Literal[
 
 started: it opened a turn; interrupted: it did so after stopping one; queued, steered, deferred: it waits; settled: it
 closed a call or decided about it; spawned: a child thread handles it; appended: it was added and nobody answers it;
-changed: the tree is as was asked; rejected: mode `reject` met a running turn; duplicate: known already, nothing
-changed; conflict: its id is taken by other content, nothing changed; dropped: there is nothing it could belong to, or
-the blob that should hold it is not stored; refused: it names what is not there, or asks for what cannot be done, and
-nothing changed.
+changed: the tree is as was asked, or the preliminary result is shown; rejected: mode `reject` met a turn under way, or
+the thread is closed; duplicate: known already, nothing changed; conflict: its id is taken by other content, nothing
+changed; dropped: there is nothing it could belong to, or the blob that should hold it is not stored; refused: it names
+what is not there, or asks for what cannot be done, and nothing changed.
 """
 
 

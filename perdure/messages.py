@@ -1,8 +1,9 @@
-"""The conversation: messages of a tree, and the append-only parts they are made of.
+"""The conversation: messages of a tree, and the parts they are made of.
 
 A message points to its parent; the conversation is the path from a thread's head to the root. A user or event
 message is complete when it is stored. An assistant message is the life of one turn: it is `running` while steps add
-parts, and settles once.
+parts, `requires_action` while nothing but people can bring it on, and settles once. Parts are only ever appended; but
+a late result takes the place of the one that was made up for it, and an import that of a whole message's content.
 """
 
 from typing import Annotated, Any, Literal

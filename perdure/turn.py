@@ -67,7 +67,7 @@ def interrupted(call: LiveCall, step: int) -> LiveCall:
 
 
 def denied(call: LiveCall, decision: Decision, step: int) -> ToolResultPart:
-    """The answer to a call that somebody has said no to; its shape is that of the sheet (3.1, "denied")."""
+    """The answer to a call that somebody has said no to; its shape is that of assistant-ui's local runtime."""
     content = dumps({"error": decision.reason or decision.text or DENIED})
     size = len(content.encode("utf-8", "surrogatepass"))
     return ToolResultPart(call_id=call.call_id, outcome="denied", content=content, size_bytes=size, step=step)
