@@ -116,6 +116,14 @@ def _request(call: ToolCallPart, grants: Grant, reason: str = "") -> ApprovalReq
     )
 
 
+def plain_request(call: ToolCallPart) -> ApprovalRequest:
+    """The plain question about a call that no policy has seen, remembered at most for its arguments."""
+    return _request(call, "arguments")
+
+
 def _arguments(text: str) -> str:
-    values: Mapping[str, Any] = loads_object(text)
+    try:
+        values: Mapping[str, Any] = loads_object(text)
+    except ValueError:
+        return clip(text, ARGUMENT_CHARS)
     return clip(", ".join(f"{name}={dumps(value)}" for name, value in values.items()), ARGUMENT_CHARS)

@@ -5,9 +5,11 @@ messages, so the batch may be sent any number of times, as any other.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from activities.approval_policy import plain_request
 from perdure.approval import check_request
 from perdure.batch import ImportedMessage, ImportMessages, Operation, Refused, SyncBatch, SyncReport
 from perdure.codec import clip, head
@@ -16,6 +18,7 @@ from perdure.inputs import INLINE_BYTES
 from perdure.interchange import ImportResult, read_import
 from perdure.messages import Message, Part, ToolCallPart, ToolResultPart
 from perdure.ports import Store
+from perdure.tools import Tool
 
 OPEN_CALLS: Final = 100
 """How many calls of a message may be open. A thread is loaded with them, and Temporal takes only so much at once."""
@@ -34,7 +37,7 @@ class _Expanded:
     warnings: tuple[str, ...]
 
 
-async def append_with_imports(store: Store, batch: SyncBatch) -> SyncReport:
+async def append_with_imports(store: Store, batch: SyncBatch, tools: Mapping[str, Tool]) -> SyncReport:
     """Write a batch that imports files. What was left out of them stands in the report's `detail`.
 
     A file that cannot be read, or is not there, has the whole batch refused, as the store does it.
@@ -47,7 +50,7 @@ async def append_with_imports(store: Store, batch: SyncBatch) -> SyncReport:
             operations.append(operation)
             continue
         try:
-            expanded = await _expanded(store, batch.thread_id, operation)
+            expanded = await _expanded(store, batch.thread_id, operation, tools)
         except BlobNotFound:
             refused.append(Refused(input_id=operation.input_id, missing=True))
         except UsageError as error:
@@ -78,25 +81,47 @@ async def _refusal(store: Store, batch: SyncBatch, refused: tuple[Refused, ...])
     return SyncReport(number=batch.number - 1, refused=told)
 
 
-async def _expanded(store: Store, thread_id: str, operation: ImportMessages) -> _Expanded:
+async def _expanded(store: Store, thread_id: str, operation: ImportMessages, tools: Mapping[str, Tool]) -> _Expanded:
     # Beside the event loop: a large file takes seconds, and whatever else runs here has to go on meanwhile.
     found = await asyncio.to_thread(read_import, await store.get_blob(thread_id, operation.blob))
     for imported in found.messages:
         _check_calls(imported.message)
     await _put_files(store, thread_id, found)
-    messages = tuple([await _fitting(store, thread_id, imported) for imported in found.messages])
+    messages = tuple([await _fitting(store, thread_id, _asking(imported, tools)) for imported in found.messages])
     return _Expanded(operation.with_(messages=messages, head_id=found.head_id), found.warnings)
+
+
+def _open_calls(message: Message) -> list[ToolCallPart]:
+    """The calls of a turn that can go on, that have no result."""
+    if message.status.state not in ("running", "requires_action"):
+        return []
+    answered = {part.call_id for part in message.parts if isinstance(part, ToolResultPart)}
+    return [part for part in message.parts if isinstance(part, ToolCallPart) and part.call_id not in answered]
+
+
+def _asking(imported: ImportedMessage, tools: Mapping[str, Tool]) -> ImportedMessage:
+    """The message with a question about each call that would run unasked: no policy has seen it."""
+    asked = {id(part): _asked(part, tools.get(part.tool)) for part in _open_calls(imported.message)}
+    if not asked:
+        return imported
+    parts = tuple(asked.get(id(part), part) for part in imported.message.parts)
+    return imported.with_(message=imported.message.with_(parts=parts))
+
+
+def _asked(call: ToolCallPart, tool: Tool | None) -> ToolCallPart:
+    if call.approval is not None or (tool is not None and tool.kind == "client"):
+        return call
+    return call.with_(approval=plain_request(call))
 
 
 def _check_calls(message: Message) -> None:
     """Whether a turn that can be resumed can be loaded. Raises UsageError."""
-    if message.status.state not in ("running", "requires_action"):
-        return
-    answered = {part.call_id for part in message.parts if isinstance(part, ToolResultPart)}
-    open_ = [part for part in message.parts if isinstance(part, ToolCallPart) and part.call_id not in answered]
+    open_ = _open_calls(message)
     if len(open_) > OPEN_CALLS:
         raise UsageError(f"Message {message.id!r} has {len(open_)} open calls, and at most {OPEN_CALLS} can be.")
     for call in open_:
+        if len(call.arguments) > INLINE_BYTES:
+            raise UsageError(f"The arguments of the open call {call.call_id!r} are above {INLINE_BYTES:,} characters.")
         if call.approval is not None:
             try:
                 check_request(call.approval)

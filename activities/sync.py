@@ -101,8 +101,12 @@ class SyncActivities:
     async def sync(self, batch: SyncBatch) -> SyncReport:
         """Apply a batch; idempotent by its number and sync id."""
         if any(isinstance(operation, ImportMessages) for operation in batch.operations):
-            return await store_call(append_with_imports(self._store, batch))
+            return await store_call(self._import(batch))
         return await store_call(self._store.append_messages(batch))
+
+    async def _import(self, batch: SyncBatch) -> SyncReport:
+        agent = self._serving(await self._store.get_thread(batch.thread_id))
+        return await append_with_imports(self._store, batch, (await self._catalog.kept(agent, batch.thread_id)).tools)
 
 
 def _outlined(tail: Tail, catalog: Catalog) -> Tail:

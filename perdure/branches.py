@@ -11,9 +11,10 @@ from typing import Any, Final, Literal
 from perdure.codec import Text, dumps, is_json
 from perdure.contract import TreeChanged
 from perdure.control import ThreadControl, check_object, made
-from perdure.errors import ThreadClosed, UsageError
+from perdure.errors import BlobNotFound, ThreadClosed, UsageError
 from perdure.inputs import ROOT, Disposition, Regenerate, TreeChange
 from perdure.interchange import export_tree, named_blobs, read_import
+from perdure.large_text import MISSING
 from perdure.thread_calls import new_id
 
 FEEDBACK: Final = "feedback"
@@ -109,7 +110,7 @@ class ThreadBranches(ThreadControl):
         What a child thread inherits is not. The thread is only read: it need not run.
         """
         tree = await self.store.load_tree(thread_id)
-        files = {blob: await self.store.get_blob(thread_id, blob) for blob in sorted(named_blobs(tree))}
+        files = {blob: await self._file(thread_id, blob) for blob in sorted(named_blobs(tree))}
         return export_tree(tree, files)
 
     async def import_thread(
@@ -141,6 +142,13 @@ class ThreadBranches(ThreadControl):
         return Imported(**changed.stated(), warnings=read.warnings)
 
     # -- inside ------------------------------------------------------------------------------------------------
+
+    async def _file(self, thread_id: str, blob: str) -> bytes:
+        try:
+            return await self.store.get_blob(thread_id, blob)
+        except BlobNotFound:
+            # Whoever gave a result named a blob that is not stored; the rest can be carried away all the same.
+            return MISSING.encode()
 
     async def _change(
         self,

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from perdure.branches import Imported, ThreadBranches
+from perdure.codec import dumps
 from perdure.contract import TreeChanged
-from perdure.errors import BlobNotFound, ThreadClosed, ThreadNotFound, UsageError
+from perdure.errors import ThreadClosed, ThreadNotFound, UsageError
 from perdure.inputs import INLINE_BYTES, ROOT, Disposition
+from perdure.large_text import MISSING
 from perdure.messages import FilePart, TextPart
 from stores.memory import MemoryStore
 from tests.perdure.recorded_calls import RecordedCalls
@@ -187,12 +189,11 @@ async def test_an_export_holds_all_branches_and_what_is_in_blobs(branches: Fixtu
         await branches.client.export_thread("nope")
 
 
-async def test_an_export_without_its_blobs_is_an_error(branches: Fixture) -> None:
-    """A file that lacks something is not handed out as a whole one."""
+async def test_an_export_says_which_content_is_missing(branches: Fixture) -> None:
+    """A blob that was named and never stored does not keep the rest of a conversation from being carried away."""
     await branches.talk.say("three")
     await branches.talk.commit((TextPart(blob="0" * 64),))
-    with pytest.raises(BlobNotFound):
-        await branches.client.export_thread(THREAD)
+    assert MISSING in dumps(await branches.client.export_thread(THREAD))
 
 
 async def test_an_import_is_stored_first_and_sent_as_a_reference(branches: Fixture) -> None:

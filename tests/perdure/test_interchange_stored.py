@@ -24,7 +24,7 @@ async def carried(store: MemoryStore, thread_id: str, file: bytes) -> bytes:
     blob = await store.put_blob(thread_id, file, "application/json")
     operation = ImportMessages(blob=blob, input_id=f"i{number}", digest="d")
     batch = SyncBatch(thread_id=thread_id, number=number, sync_id=f"s{number}", operations=(operation,))
-    assert not (await append_with_imports(store, batch)).refused
+    assert not (await append_with_imports(store, batch, {})).refused
     tree = await store.load_tree(thread_id)
     return encoded(export_tree(tree, {blob: await store.get_blob(thread_id, blob) for blob in named_blobs(tree)}))
 
