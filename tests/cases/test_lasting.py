@@ -83,7 +83,9 @@ class People:
         assert answer.disposition not in ("duplicate", "conflict")
 
         async def rests() -> bool:
-            return (await self.talk.client.status(self.talk.thread)).state == "idle"
+            status = await self.talk.client.status(self.talk.thread)
+            # A run that has just begun says that it is idle before it knows its thread.
+            return status.agent != "" and status.state == "idle"
 
         await eventually(rests)
         await self.between.come(self.talk)
