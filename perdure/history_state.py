@@ -210,47 +210,51 @@ def _has_closed(call: OpenCall) -> bool:
 
 def _open_turn(tail: Tail) -> OpenTurn:
     assert tail.message is not None
-    calls = tuple(
-        LiveCall(
-            call_id=call.call_id,
-            outline=CallOutline(
-                index=call.index,
-                tool=call.tool,
-                preview=clip(call.arguments, PREVIEW_CHARS),
-                kind=call.kind,
-                passive=call.passive,
-                timeout_s=call.timeout_s,
-                # Whole where the workflow carries the call out; elsewhere a preview that nothing is decided by.
-                arguments=call.arguments if call.kind in KEPT_ARGUMENTS else None,
-                operation=call.operation,
-                task_queue=call.task_queue,
-                timer=call.timer,
-                retry_safe=call.retry_safe,
-                approval=call.approval,
-                arguments_digest=call.arguments_digest,
-            ),
-            # A tool server was asked, and may answer long after whoever asked it is gone: it is not asked again.
-            dispatched=call.kind == "rap" and call.started > 0,
-            due=call.due,
-            settled=call.result is not None,
-            approved=call.decision is not None and call.decision.approved is True,
-            # Loaded for a workflow it comes without its words, and with the digest of the whole.
-            decided=call.decision_digest or (call.decision.digest if call.decision else None),
-        )
-        for call in tail.calls
-    )
     return OpenTurn(
         message_id=tail.message.id,
         turn=tail.message.turn,
         step=tail.step,
         # The newest attempt that has written, and those of its owner that may still be about to.
-        attempts=0 if calls else tail.attempt + COMPLETE_ATTEMPTS,
+        attempts=0 if tail.calls else tail.attempt + COMPLETE_ATTEMPTS,
         parts=tail.parts,
         spawn_parts=min((call.position for call in tail.calls), default=tail.parts),
-        calls=calls,
+        calls=tuple(map(_live_call, tail.calls)),
         followers=tail.followers,
         hidden=tail.hidden,
         paused=tail.message.status.state == "requires_action",
+    )
+
+
+def _live_call(call: OpenCall) -> LiveCall:
+    return LiveCall(
+        call_id=call.call_id,
+        outline=_outline(call),
+        # A tool server was asked, and may answer long after whoever asked it is gone: it is not asked again.
+        dispatched=call.kind == "rap" and call.started > 0,
+        due=call.due,
+        settled=call.result is not None,
+        approved=call.decision is not None and call.decision.approved is True,
+        # Loaded for a workflow it comes without its words, and with the digest of the whole.
+        decided=call.decision_digest or (call.decision.digest if call.decision else None),
+    )
+
+
+def _outline(call: OpenCall) -> CallOutline:
+    return CallOutline(
+        index=call.index,
+        tool=call.tool,
+        preview=clip(call.arguments, PREVIEW_CHARS),
+        kind=call.kind,
+        passive=call.passive,
+        timeout_s=call.timeout_s,
+        # Whole where the workflow carries the call out; elsewhere a preview that nothing is decided by.
+        arguments=call.arguments if call.kind in KEPT_ARGUMENTS else None,
+        operation=call.operation,
+        task_queue=call.task_queue,
+        timer=call.timer,
+        retry_safe=call.retry_safe,
+        approval=call.approval,
+        arguments_digest=call.arguments_digest,
     )
 
 
