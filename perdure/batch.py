@@ -294,7 +294,8 @@ class TreeReport(Wire):
 
     `last` is the head's status, None of a message that is no turn; `paused` says that the head is a turn that waits for
     people. Of the turn that runs, if there is one, `followers` counts the messages below it, and `hidden` says that it
-    is not on the path to the head. `turn` is the thread's.
+    is not on the path to the head. `turn` is the thread's. After a deletion, a reset or an import `untitled` says that
+    the thread has no title: one that was made of its words goes with them.
     """
 
     head_id: str | None = None
@@ -303,6 +304,7 @@ class TreeReport(Wire):
     followers: int = 0
     hidden: bool = False
     turn: int = 0
+    untitled: bool = False
 
 
 class SyncReport(Wire):

@@ -29,6 +29,7 @@ class ThreadRecord(Wire):
     """A thread. `version` counts its applied batches, `seq` its changes, `turn` its turns so far.
 
     Until it has a head its path is what it inherits: up to part `spawn_parts` of the message `spawn_message_id`.
+    A title that is the beginning of words, as `perdure.codec.clip` makes it, goes when the message of these is deleted.
     Stores refuse nothing to a thread with `closed_at`, so that what runs in it can settle: that it takes nothing new
     is its workflow's to see to.
     """

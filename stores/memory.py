@@ -64,7 +64,7 @@ class MemoryStore(MemoryPaths):
         """See `perdure.ports.ConversationStore`."""
         thread = self._thread(batch.thread_id)
         if (thread.record.version, thread.sync_id) == (batch.number, batch.sync_id):
-            tree = tree_report(thread) if any(map(changes_tree, batch.operations)) else None
+            tree = tree_report(thread, batch.operations) if any(map(changes_tree, batch.operations)) else None
             return _done(batch, tree)
         refused = self._missing(batch)
         if not refused and thread.record.version != batch.number - 1:

@@ -1,6 +1,6 @@
 """A batch at work on a draft of its thread in memory, and what it does to the message tree."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from perdure.approval import Decision
@@ -24,6 +24,7 @@ from stores.late_result import NoSuchCall
 from stores.left_turn import LEFT, awaits_decision, last_result, unanswered
 from stores.memory_records import StoredMessage, kept
 from stores.memory_thread import MemoryThread
+from stores.title import is_named_after, words_of
 from stores.tree_change import Applied, ImportedRow, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
 
 Anchor = tuple[str | None, int | None]
@@ -69,7 +70,7 @@ class MemoryBatch:
 
     def report(self) -> TreeReport | None:
         """How the tree stands now, if an operation concerned it."""
-        return tree_report(self.draft, self._tree) if self._tree is not None else None
+        return tree_report(self.draft, self._operations, self._tree) if self._tree is not None else None
 
     def anchor(self, message_id: str | None) -> Anchor:
         """What is stored for a parent in the tree: the root stands for what the thread inherits."""
@@ -153,7 +154,10 @@ class MemoryBatch:
         self.heirs.update(dict.fromkeys(removed, applied.heir_id))
 
     def _forget(self, stored: StoredMessage) -> None:
-        """Nothing is kept of a message's content: no blob that only it has named, no argument of its calls."""
+        """Nothing is kept of a message's content: no blob that only it names, no argument of its calls, no title."""
+        words = words_of(part for _, part in stored.parts) if stored.message.role != "assistant" else ()
+        if any(is_named_after(self.draft.record.title, part, self.draft.blobs) for part in words):
+            self.draft.record = self.draft.record.with_(title=None)
         self.freed |= blobs_named(dumps(part) for _, part in stored.parts)
         for call in self.draft.ordered_calls(stored.message.id):
             self.freed |= blobs_named(dumps(result) for result in (call.result, call.interim))
@@ -220,8 +224,8 @@ def tree_of_thread(thread: MemoryThread) -> Tree:
     return tree_of(rows, remembered, thread.record.head_id)
 
 
-def tree_report(thread: MemoryThread, tree: Tree | None = None) -> TreeReport:
-    """How the thread's tree stands."""
+def tree_report(thread: MemoryThread, operations: Iterable[Operation], tree: Tree | None = None) -> TreeReport:
+    """How the thread's tree stands after these operations."""
     tree = tree_of_thread(thread) if tree is None else tree
     running = thread.running()
     head = thread.messages.get(tree.head_id or "")
@@ -230,4 +234,6 @@ def tree_report(thread: MemoryThread, tree: Tree | None = None) -> TreeReport:
         head.message.status if head else None,
         running.message.id if running else None,
         thread.record.turn,
+        operations=operations,
+        title=thread.record.title,
     )

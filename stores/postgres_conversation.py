@@ -129,7 +129,7 @@ class PostgresConversation:
                 if unfit := await applied.apply(batch):
                     return SyncReport(number=batch.number - 1, refused=(unfit,))
                 await applied.write(batch)
-            tree = await applied.report() if any(map(changes_tree, batch.operations)) else None
+            tree = await applied.report(batch) if any(map(changes_tree, batch.operations)) else None
         return SyncReport(number=batch.number, steps=batch_sql.durable_steps(batch), tree=tree)
 
     async def _accepted(self, transaction: Transaction, batch: SyncBatch) -> tuple[Refused, ...]:

@@ -28,7 +28,8 @@ from stores import batch_sql, tree_sql
 from stores.batch_sql import CoalescedSteps
 from stores.database import Row, Transaction
 from stores.left_turn import LEFT, awaits_decision, last_result
-from stores.rows import decoded, encoded, to_call, to_status
+from stores.rows import decoded, encoded, to_call, to_parts, to_status
+from stores.title import BEGINNING_BYTES, is_named_after, words_of
 from stores.tree_change import Applied, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
 
 
@@ -78,6 +79,8 @@ class TreeBatch:
             # First, while no message is locked.
             await self._transaction.rows("tell_below", self._thread["thread"], self.changed)
             await self._transaction.rows("void_summaries", self.changed)
+        if self.gone and await self._names_thread():
+            self.written.append({"kind": "forget_title"})
         named = await self._transaction.rows("named_blobs", self._thread["thread"], self.gone) if self.gone else []
         await self._transaction.rows(
             "append_messages",
@@ -90,13 +93,29 @@ class TreeBatch:
         if named:
             await self._transaction.rows("purge_blobs", self._thread["thread"], [row["blob"] for row in named])
 
-    async def report(self) -> TreeReport:
+    async def _names_thread(self) -> bool:
+        """Whether the title is made of words that go."""
+        title = decoded(self._thread["title"])
+        if title is None:
+            return False
+        words = words_of(to_parts(row["body"] for row in await self._transaction.rows("words", self.gone)))
+        large = [part.blob for part in words if part.blob is not None]
+        rows = (
+            await self._transaction.rows("blob_beginnings", self._thread["thread"], large, BEGINNING_BYTES)
+            if large
+            else ()
+        )
+        beginnings = {row["blob"]: row["beginning"] for row in rows}
+        return any(is_named_after(title, part, beginnings) for part in words)
+
+    async def report(self, batch: SyncBatch) -> TreeReport:
         """How the tree stands, now that the batch is written or if it was before."""
         tree = await self._load() if self._tree is None else self._tree
         state = await self._transaction.row("tree_state", self._thread["thread"])
         assert state is not None, "bug: the thread is locked"
         status = to_status(state) if state["state"] is not None else None
-        return report(tree, status, state["running_id"], state["turn"])
+        title = decoded(state["title"])
+        return report(tree, status, state["running_id"], state["turn"], operations=batch.operations, title=title)
 
     async def _load(self) -> Tree:
         rows = await self._transaction.rows("tree", self._thread["thread"])

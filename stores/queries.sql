@@ -330,7 +330,7 @@ select m.id, m.parent_id, coalesce(m.place, m.seq) as place, m.role, m.remembere
 from perdure.messages m where m.thread = $1 order by m.seq
 
 -- name: tree_state
-select t.head_id, t.remembered, t.turn, head.state, head.reason, head.detail, running.id as running_id
+select t.head_id, t.remembered, t.turn, t.title, head.state, head.reason, head.detail, running.id as running_id
 from perdure.threads t
 left join perdure.messages head on head.id = t.head_id
 left join lateral (
@@ -350,6 +350,15 @@ select m.metadata from perdure.messages m where m.id = $2 and m.thread is not di
 
 -- name: part_count
 select count(*) as parts from perdure.parts where message_id = $1
+
+-- name: words
+-- What was said to the thread in these messages.
+select p.body from perdure.messages m join perdure.parts p on p.message_id = m.id
+where m.id = any($1::text[]) and m.role <> 'assistant'
+
+-- name: blob_beginnings
+select encode(sha256, 'hex') as blob, substring(data from 1 for $3) as beginning
+from perdure.blobs where thread = $1 and encode(sha256, 'hex') = any($2::text[])
 
 -- name: named_blobs
 -- Names of blobs in the content of messages: SHA-256 in hex, wherever they stand.

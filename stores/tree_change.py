@@ -124,8 +124,19 @@ def apply(tree: Tree, operation: TreeOperation, thread_id: str, turn: int) -> Ap
             return _import(tree, operation, thread_id, turn)
 
 
-def report(tree: Tree, status: Status | None, running_id: str | None, turn: int) -> TreeReport:
-    """How the tree stands: `status` is that of the head if it has one, `turn` the thread's newest."""
+def report(
+    tree: Tree,
+    status: Status | None,
+    running_id: str | None,
+    turn: int,
+    *,
+    operations: Iterable[Operation] = (),
+    title: str | None = None,
+) -> TreeReport:
+    """How the tree stands after these operations.
+
+    `status` is that of the head if it has one, `turn` the thread's newest, `title` what it is called by now.
+    """
     last = status if tree.head_id is not None and tree.get(tree.head_id).content == "assistant" else None
     return TreeReport(
         head_id=tree.head_id,
@@ -134,6 +145,8 @@ def report(tree: Tree, status: Status | None, running_id: str | None, turn: int)
         followers=0 if running_id is None else followers(tree, running_id),
         hidden=running_id is not None and is_hidden(tree, running_id),
         turn=turn,
+        untitled=title is None
+        and any(isinstance(one, DeleteMessage | ResetThread | ImportMessages) for one in operations),
     )
 
 

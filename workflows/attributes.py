@@ -21,6 +21,7 @@ class Attributes:
 
     def __init__(self, thread: ThreadRecord, *, enabled: bool) -> None:
         self.title = thread.title
+        self._has_forgotten = False
         self._enabled = enabled
         self._fixed = {
             AGENT: thread.agent,
@@ -29,6 +30,18 @@ class Attributes:
             PARENT: thread.parent_thread_id,
             ROOT: thread.root_thread_id or thread.thread_id,
         }
+
+    @property
+    def memo(self) -> dict[str, str | None] | None:
+        """What the next run is to be called. Left out, it is called what this one was when it began."""
+        return {"title": self.title} if self.title or self._has_forgotten else None
+
+    def forget_title(self) -> None:
+        """The thread has no title any more. What names the run goes too: it may be the words that woke it."""
+        self.title = None
+        if workflow.memo_value("title", None) is not None:
+            workflow.upsert_memo({"title": None})
+            self._has_forgotten = True
 
     def show(self, state: State) -> None:
         """Set the state, and with the first call whatever the start of the workflow left out."""

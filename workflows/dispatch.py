@@ -210,6 +210,14 @@ class ThreadDispatch(ThreadHandlers):
             for refused in self._history.synced(report):
                 if refused.detail is not None:
                     self._refusals[refused.input_id, refused.message_id] = refused.detail
+            if report.tree is not None and report.tree.untitled:
+                # Reports of older releases do not say so: their histories replay.
+                self._forget_title()
+
+    def _forget_title(self) -> None:
+        tail = self._loaded.tail
+        self._loaded = self._loaded.with_(tail=tail.with_(thread=tail.thread.with_(title=None)))
+        self._attributes.forget_title()
 
     def _show(self, state: State | None) -> None:
         self._board.show(self.status(), self._attributes, state)

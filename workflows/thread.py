@@ -256,7 +256,7 @@ class ThreadWorkflow(ThreadDurability):
             noted=self._board.noted,
             children=self._children.any,
         )
-        workflow.continue_as_new(args=[None, carried])
+        workflow.continue_as_new(args=[None, carried], memo=self._attributes.memo)
 
     # -- waiting -----------------------------------------------------------------------------------------------
 

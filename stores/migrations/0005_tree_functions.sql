@@ -296,6 +296,7 @@ begin
             when 'annotate_message' then t := perdure.apply_annotate_message(t, op);
             when 'import_messages' then t := perdure.apply_import_messages(t, op);
             when 'change_tree' then t := perdure.apply_change_tree(t, op);
+            when 'forget_title' then t.title := null;
         end case;
         if op ? 'inputs' then
             update perdure.inputs set seq = t.seq + v_place / 1000000::numeric
@@ -307,9 +308,9 @@ begin
     end if;
     update perdure.threads
     set (head_id, version, sync_id, seq, turn, done_turn, done_step, requests, input_tokens, output_tokens,
-         cached_tokens, closed_at, remembered, tree_seq, shape, spent_blob) =
+         cached_tokens, closed_at, title, remembered, tree_seq, shape, spent_blob) =
         (t.head_id, p_number, p_sync_id, t.seq, t.turn, t.done_turn, t.done_step, t.requests, t.input_tokens,
-         t.output_tokens, t.cached_tokens, t.closed_at, t.remembered, t.tree_seq, t.shape, t.spent_blob)
+         t.output_tokens, t.cached_tokens, t.closed_at, t.title, t.remembered, t.tree_seq, t.shape, t.spent_blob)
     where thread = t.thread;
     perform pg_notify('perdure', p_thread_id);
 end $$;

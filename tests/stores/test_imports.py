@@ -61,7 +61,7 @@ async def test_a_tree_comes_in_with_its_branches_and_its_head(store: Store) -> N
     q, r, s, t = own("q", "r", "s", "t")
     assert await path(store) == [q, s]
     assert (await branches(store)).children == {"": [q], q: [r, s], r: [t]}
-    assert report.tree == TreeReport(head_id=s, last=COMPLETE, turn=2)
+    assert report.tree == TreeReport(head_id=s, last=COMPLETE, turn=2, untitled=True)
     assert await by_given(store) == {"q": q, "r": r, "s": s, "t": t}
     found = {stored.message.id: stored.message for stored in (await store.load_tree("t")).messages}
     assert found[s].parts == (text("\x00"), text("two\ud800"))
@@ -303,7 +303,7 @@ async def test_an_import_of_nothing_empties_the_thread(store: Store) -> None:
     """As what it was made from is empty."""
     await conversation(store)
     report = await written(store, await imported(store))
-    assert (await path(store), report.tree) == ([], TreeReport(turn=2))
+    assert (await path(store), report.tree) == ([], TreeReport(turn=2, untitled=True))
 
 
 @pytest.mark.parametrize(

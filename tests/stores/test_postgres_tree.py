@@ -198,5 +198,5 @@ async def test_a_tree_that_is_emptied_is_one(postgres: PostgresStore) -> None:
     other = user("other").with_(at_root=True)
     await write(postgres, 4, other, SwitchBranch(message_id="a", input_id="s2", digest="d"))
     report = await write(postgres, 5, ResetThread(message_id=None, input_id="r", digest="d"))
-    assert report.tree == TreeReport(turn=1)
+    assert report.tree == TreeReport(turn=1, untitled=True)
     assert await texts(postgres) == []

@@ -123,6 +123,7 @@ async def test_readers_below_are_told_of_other_content(store: Store) -> None:
     await conversation(store)
     await written(store, answer("s", 3, call("c"), ToolResultPart(call_id="c", outcome="cancelled")))
     await child(store, "s")
+    seq = (await store.get_thread("k")).seq
 
     async def told() -> bool:
         nonlocal seq
@@ -131,7 +132,6 @@ async def test_readers_below_are_told_of_other_content(store: Store) -> None:
         assert changes in ((), (Change(seq=before + 1, tree=True),))
         return bool(changes)
 
-    seq = (await store.get_thread("k")).seq
     late = StoreLateResult(message_id="s", result=result("c"))
     await written(store, late)
     assert await told()

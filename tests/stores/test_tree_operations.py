@@ -100,7 +100,7 @@ async def test_a_deleted_head_gives_way_to_its_last_sibling(store: Store) -> Non
     assert await path(store) == ["u1", "a1", "u3"]
     report = await written(store, delete("u3", input_id="d2"))
     assert await path(store) == ["u1", "a1", "u2", "a2"]
-    assert report.tree == TreeReport(head_id="a2", last=COMPLETE, turn=4)
+    assert report.tree == TreeReport(head_id="a2", last=COMPLETE, turn=4, untitled=True)
 
 
 async def test_what_is_below_may_go_to_another_message(store: Store) -> None:
@@ -125,7 +125,7 @@ async def test_the_last_message_may_go(store: Store) -> None:
     await store.create_thread(ThreadRecord(thread_id="t", agent="demo"))
     await written(store, said("u1"))
     report = await written(store, delete("u1"))
-    assert (await path(store), report.tree) == ([], TreeReport())
+    assert (await path(store), report.tree) == ([], TreeReport(untitled=True))
     assert (await store.get_thread("t")).head_id is None
     assert (await store.load_tail("t")).message is None
     await written(store, said("u2"))
@@ -152,7 +152,7 @@ async def test_a_turn_that_runs_may_hang_on_something_else(store: Store) -> None
     await running(store)
     report = await written(store, delete("u2"))
     assert await path(store) == ["u1", "a1", "a2"]
-    assert report.tree == TreeReport(head_id="a2", last=Status(state="running"), turn=2)
+    assert report.tree == TreeReport(head_id="a2", last=Status(state="running"), turn=2, untitled=True)
 
 
 # -- reset -----------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ async def test_all_below_a_message_goes(store: Store) -> None:
     report = await written(store, reset("a1"))
     assert await path(store) == ["u1", "a1"]
     assert (await branches(store)).children == {"": ["u1"], "u1": ["a1", "b1"]}
-    assert report.tree == TreeReport(head_id="a1", last=COMPLETE, turn=4)
+    assert report.tree == TreeReport(head_id="a1", last=COMPLETE, turn=4, untitled=True)
     assert [message.parent_id for message in (await store.load_history_with_ancestors("t")).messages] == [None, "u1"]
 
 
@@ -172,7 +172,7 @@ async def test_all_there_is_goes(store: Store) -> None:
     """The thread is empty, its numbers go on."""
     await branched(store)
     report = await written(store, reset(None))
-    assert (await path(store), report.tree) == ([], TreeReport(turn=4))
+    assert (await path(store), report.tree) == ([], TreeReport(turn=4, untitled=True))
     assert (await store.load_tree("t")).messages == ()
     await written(store, said("u9"), answer("a9", 5))
     assert await path(store) == ["u9", "a9"]
@@ -246,7 +246,7 @@ async def test_operations_follow_each_other_in_a_batch(store: Store) -> None:
     )
     assert await path(store) == ["u1", "u2", "a2", "u5", "a5"]
     assert (await branches(store)).children["a2"] == ["u4", "u5"]
-    assert report.tree == TreeReport(head_id="a5", last=PAUSED, paused=True, turn=6)
+    assert report.tree == TreeReport(head_id="a5", last=PAUSED, paused=True, turn=6, untitled=True)
 
 
 # -- annotations -----------------------------------------------------------------------------------------------
