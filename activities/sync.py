@@ -15,7 +15,7 @@ from perdure.contract import LOAD, SYNC, LoadRequest, LoadResult
 from perdure.draft import DETAIL_CHARS
 from perdure.errors import UsageError
 from perdure.messages import Status, ToolResultPart
-from perdure.policy import REVISION, ErrorType
+from perdure.policy import REMEMBERED_DECISIONS, REVISION, ErrorType
 from perdure.ports import OpenCall, Store, Tail, ThreadRecord
 
 MODEL_CHARS = 60
@@ -113,7 +113,13 @@ def _outlined(tail: Tail, catalog: Catalog) -> Tail:
     """The tail without words, its calls with what their tools say of them."""
     message = tail.message.with_(metadata=None, status=_clipped(tail.message.status)) if tail.message else None
     last = _clipped(tail.last) if tail.last else None
-    return tail.with_(message=message, last=last, calls=tuple(_outlined_call(call, catalog) for call in tail.calls))
+    return tail.with_(
+        message=message,
+        last=last,
+        calls=tuple(_outlined_call(call, catalog) for call in tail.calls),
+        # The store keeps them all, and the history would leave the older ones out: they need not travel.
+        remembered=tail.remembered[-REMEMBERED_DECISIONS:],
+    )
 
 
 def _clipped(status: Status) -> Status:

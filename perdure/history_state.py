@@ -11,7 +11,7 @@ from perdure.codec import Wire, clip, digest, dumps, loads_object
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import Disposition, Event
 from perdure.messages import Status, ToolResultPart, Usage
-from perdure.policy import COMPLETE_ATTEMPTS
+from perdure.policy import COMPLETE_ATTEMPTS, REMEMBERED_DECISIONS
 from perdure.ports import OpenCall, Subscription, Tail
 from perdure.tools import KEPT_ARGUMENTS
 
@@ -190,7 +190,7 @@ def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool) -> History
         closing=any(_has_closed(call) for call in tail.calls),
         closed=thread.closed_at is not None,
         paused_head=tail.paused and not is_head,
-        remembered=tail.remembered,
+        remembered=tail.remembered[-REMEMBERED_DECISIONS:],
         pauses=pauses,
     )
 

@@ -9,8 +9,15 @@ from activities.store_call import store_call
 from activities.sync import SyncActivities
 from perdure import ids
 from perdure.agent import Agent, Agents, Limits
-from perdure.approval import ApprovalOption, ApprovalRequest, Decision, arguments_digest, decision_of
-from perdure.batch import AppendMessage, AppendParts, Decide, Operation, SyncBatch, SyncReport
+from perdure.approval import (
+    ApprovalOption,
+    ApprovalRequest,
+    Decision,
+    RememberedDecision,
+    arguments_digest,
+    decision_of,
+)
+from perdure.batch import AppendMessage, AppendParts, Decide, Operation, RememberDecision, SyncBatch, SyncReport
 from perdure.builtins import Threads, Timers
 from perdure.codec import dumps
 from perdure.contract import CallOutline, LoadRequest, LoadResult, ThreadStart
@@ -18,7 +25,7 @@ from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotF
 from perdure.history import HistoryManager
 from perdure.inputs import INLINE_BYTES, Approval, ToolResult, UserMessage
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
-from perdure.policy import ErrorType
+from perdure.policy import REMEMBERED_DECISIONS, ErrorType
 from perdure.ports import OpenCall, Tail, ThreadRecord
 from perdure.testing import ScriptedModel
 from perdure.tools import Tool, function_tool
@@ -119,6 +126,15 @@ async def test_a_decision_is_known_again_after_a_thread_has_slept() -> None:
     with pytest.raises(UsageError):
         history.handle_content(said.with_(text="no"))
     assert history.handle_content(said.with_(call_id="c2")) == "settled", "the control: nobody has decided about it"
+
+
+async def test_load_carries_the_newest_lasting_decisions() -> None:
+    """However many people have made in a thread, it is loaded with so many; the control is within that number."""
+    made = [RememberedDecision(tool=f"t{number}") for number in range(REMEMBERED_DECISIONS + 3)]
+    for remembered in (made, made[:2]):
+        operations = tuple(RememberDecision(remembered=one) for one in remembered)
+        answer = await loaded(operations=operations)
+        assert answer.tail.remembered == tuple(remembered[-REMEMBERED_DECISIONS:])
 
 
 async def test_a_call_of_a_tool_that_was_declared_anew_does_not_keep_a_thread_from_loading() -> None:

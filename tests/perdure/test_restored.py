@@ -1,12 +1,14 @@
 """What a new owner of a thread makes of a turn that the one before left open."""
 
 from perdure import ids
+from perdure.approval import RememberedDecision
 from perdure.batch import AppendMessage, Operation, SyncBatch, TrackSubscription
 from perdure.contract import CallOutline, CompleteResult
 from perdure.history import HistoryManager
 from perdure.history_state import SpawnPoint, SubscriptionLimits
 from perdure.inputs import Event, ToolResult, UserMessage
 from perdure.messages import Message, Outcome, TextPart, ToolCallPart, ToolResultPart, Usage
+from perdure.policy import REMEMBERED_DECISIONS
 from perdure.ports import StepOutcome, ThreadRecord
 from stores.memory import MemoryStore
 
@@ -106,6 +108,16 @@ async def test_calls_keep_what_is_needed_to_run_them() -> None:
         CallOutline(index=0, tool="ask", preview="{}", kind="client", passive=True, timeout_s=3600.0),
         CallOutline(index=1, tool="no", preview="{}", kind="client", passive=True, timeout_s=3600.0),
     ]
+
+
+async def test_only_the_newest_lasting_decisions_hold_for_the_next_owner() -> None:
+    """As for the owner before, people are asked again about what older ones were for: the state stays bounded."""
+    store, _ = await with_open_calls()
+    made = tuple(RememberedDecision(tool=f"t{number}") for number in range(REMEMBERED_DECISIONS + 3))
+    tail = (await store.load_tail(THREAD)).with_(remembered=made)
+    assert HistoryManager.from_tail(tail).state.remembered == made[3:]
+    few = tail.with_(remembered=made[:2])
+    assert HistoryManager.from_tail(few).state.remembered == made[:2], "the control: as many as there are"
 
 
 async def with_close_call(outcome: Outcome) -> HistoryManager:
