@@ -91,7 +91,10 @@ class CommitResults(Wire):
 
 
 class SetStatus(Wire):
-    """A message settles. The first settled status stays: a later one is ignored."""
+    """A turn settles, or begins or ceases to wait for people (`requires_action`, `running`).
+
+    The first settled status stays: a later one is ignored, so a turn that has ended never goes on.
+    """
 
     kind: Literal["set_status"] = "set_status"
     message_id: str
@@ -322,7 +325,11 @@ class SyncReport(Wire):
 
 
 def changes_tree(operation: Operation) -> bool:
-    """Whether an operation needs the tree's shape, and a report of it: all but those that go on at the head do."""
+    """Whether an operation needs the tree's shape, and a report of it.
+
+    What goes on at the head does not, so the usual turn costs the same however many messages there are; nor does what
+    stays in its own message.
+    """
     if isinstance(operation, AppendMessage):
         return bool(
             operation.at_root or operation.beside or operation.answering or operation.message.parent_id is not None
