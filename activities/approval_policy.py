@@ -6,7 +6,8 @@ reads it there. When in doubt people are asked: whatever goes wrong in a policy 
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from temporalio import activity
@@ -20,7 +21,7 @@ from perdure.codec import clip, dumps, loads, loads_object
 from perdure.messages import Part, ToolCallPart
 from perdure.policy import ErrorType
 from perdure.ports import OpenCall
-from perdure.tools import Approval, ApprovalPolicy, Tool
+from perdure.tools import Approval, Tool
 
 POLICY_S: Final = 30.0
 """How long a policy may take; then people are asked. The model's answer waits for it."""
@@ -29,7 +30,6 @@ ARGUMENT_CHARS: Final = 500
 """How much of a call's arguments stands in the question; the whole of them is in the call itself."""
 
 FAILED: Final = "Whether to ask could not be decided, since the approval policy failed ({reason})."
-
 
 UNAPPROVED: Final = "bug: this call was to be carried out before anybody had approved it. It was not."
 
@@ -55,13 +55,13 @@ async def _with_approval(part: Part, agent: Agent, catalog: Catalog) -> Part:
     if not isinstance(part, ToolCallPart) or part.error is not None:
         return part
     tool = catalog.tools[part.tool]
-    policy: Approval | ApprovalPolicy = agent.approval if tool.approval is None else tool.approval
+    policy = _policy(tool, agent)
     if tool.passive or policy == "never":
         return part
-    if policy == "always":
+    if isinstance(policy, str):
         return part.with_(approval=_request(part, "tool"))
     try:
-        said = await _said(tool, agent, part.arguments)
+        said = await _said(policy, tool, part.arguments)
     except (Exception, asyncio.CancelledError, SystemExit) as error:  # a policy is code of the agent's author
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
@@ -71,17 +71,21 @@ async def _with_approval(part: Part, agent: Agent, catalog: Catalog) -> Part:
     return part if said is False else part.with_(approval=_completed(said, part))
 
 
-async def _said(tool: Tool, agent: Agent, arguments: str) -> ApprovalRequest | bool:
+def _policy(tool: Tool, agent: Agent) -> Approval:
+    """The tool's own, or else the agent's for a tool of this name."""
+    if tool.approval is not None:
+        return tool.approval
+    return agent.approval if isinstance(agent.approval, str) else partial(agent.approval, tool.name)
+
+
+async def _said(policy: Callable[[Mapping[str, Any]], Any], tool: Tool, arguments: str) -> ApprovalRequest | bool:
     """What the policy says of the arguments as the tool gets them. Raises whatever it raises, and TypeError."""
     seen = tool.validate(arguments)
-    policy: object = agent.approval if tool.approval is None else tool.approval
-    given: tuple[Any, ...] = (tool.name, seen) if tool.approval is None else (seen,)
-    assert callable(policy)
     async with asyncio.timeout(POLICY_S):
         if inspect.iscoroutinefunction(policy):
-            said = await policy(*given)
+            said = await policy(seen)
         else:
-            said = await in_thread(policy, *given)
+            said = await in_thread(policy, seen)
             if inspect.isawaitable(said):
                 said = await said
     if isinstance(said, bool):

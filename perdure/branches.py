@@ -12,13 +12,11 @@ from perdure.codec import Text, dumps, is_json
 from perdure.contract import TreeChanged
 from perdure.control import ThreadControl, check_object, made
 from perdure.errors import BlobNotFound, ThreadClosed, UsageError
+from perdure.exported_message import FEEDBACK
 from perdure.inputs import ROOT, Disposition, Regenerate, TreeChange
 from perdure.interchange import export_tree, named_blobs, read_import
 from perdure.large_text import MISSING
 from perdure.thread_calls import new_id
-
-FEEDBACK: Final = "feedback"
-"""The key of a message's metadata that holds what a person thinks of it."""
 
 _NOT_CHANGED: Final[dict[Disposition, str]] = {
     "conflict": "its id was used before for something else; take another id",

@@ -18,7 +18,7 @@ from perdure.ports import OpenCall, TreeMessage
 
 RUN_CONFIG: Final = "runConfig"
 FEEDBACK: Final = "feedback"
-"""Keys of a message's metadata that have a place of their own there."""
+"""Keys of a message's metadata that have a place of their own there; the second holds what a person thinks of it."""
 
 _THEIR_FEEDBACK: Final = "submittedFeedback"
 
