@@ -113,7 +113,7 @@ REMEMBERED_INPUTS: Final = 200
 """Accepted ids that a run keeps in memory; older ones are found by the store."""
 
 REMEMBERED_DECISIONS: Final = 100
-"""Decisions for calls to come that hold in a thread, the newest; what older ones were for people are asked about again."""
+"""Decisions for calls to come that hold in a thread: the newest. What older ones were for, people are asked about."""
 
 WAITING_EVENT_BYTES: Final = 500_000
 """Events that may wait in one thread, as JSON: while a call is open they go from run to run in one payload. Above that
