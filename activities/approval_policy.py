@@ -75,7 +75,8 @@ def _policy(tool: Tool, agent: Agent) -> Approval:
     """The tool's own, or else the agent's for a tool of this name."""
     if tool.approval is not None:
         return tool.approval
-    return agent.approval if isinstance(agent.approval, str) else partial(agent.approval, tool.name)
+    policy = agent.approval
+    return partial(policy, tool.name) if callable(policy) else policy
 
 
 async def _said(policy: Callable[[Mapping[str, Any]], Any], tool: Tool, arguments: str) -> ApprovalRequest | bool:
