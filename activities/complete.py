@@ -6,9 +6,10 @@ Nothing it writes is history before `sync` commits it, and nothing is dispatched
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -27,15 +28,21 @@ from activities.step_writer import StepWriter
 from activities.stream_chunks import StreamChunks
 from perdure import ids, models
 from perdure.agent import Agent, Agents
+from perdure.collector import paused_collector
 from perdure.contract import COMPLETE, CompleteRequest, CompleteResult
 from perdure.errors import BlobNotFound, ModelError, StepSealed
 from perdure.messages import Usage
 from perdure.policy import ErrorType
 from perdure.ports import Path, StepOutcome, Store
-from perdure.view import view
+from perdure.view import Request, Response, view
+
+Built = TypeVar("Built")
 
 CLEAN_UP_S = 0.25
 """How long a cancelled call may take to close its connection; the stop does not wait longer for it."""
+
+LONG_PATH = 1_000
+"""Parts of a conversation above which its request is built in a thread: that of so many takes 10 ms."""
 
 HAND_OVER_DELAY = timedelta(milliseconds=1)
 """Another worker starts at once. Temporal reads zero as "not set"."""
@@ -53,6 +60,7 @@ class CompleteActivities:
         self._paths = paths or PathCache(store)
         self._models: dict[str, Model[Any]] = {}
         self._connections = AsyncExitStack()
+        self._long_paths = asyncio.Lock()
 
     @activity.defn(name=COMPLETE)
     async def complete(self, request: CompleteRequest) -> CompleteResult:
@@ -147,11 +155,26 @@ class CompleteActivities:
         return await self._paths.load(request.thread_id, own)
 
     async def _messages(self, thread_id: str, path: Path, model: Model[Any]) -> list[ModelMessage]:
-        seen = view(path)
-        wanted = sorted(set(accepted_files(seen, model)))
+        seen, wanted = await self._built(path, _seen, path, model)
         loaded = await asyncio.gather(*(self._file(thread_id, blob) for blob in wanted))
         found = {blob: data for blob, data in zip(wanted, loaded, strict=True) if data is not None}
-        return to_messages(seen, model, found)
+        return await self._built(path, to_messages, seen, model, found)
+
+    async def _built(self, path: Path, build: Callable[..., Built], *arguments: object) -> Built:
+        """What a pure function makes of a path.
+
+        A long one takes a second or two: heartbeats, and the other model calls of the worker, go on meanwhile. One at a
+        time, since more would take no less time and would keep the collector from ever running.
+        """
+
+        def built() -> Built:
+            with paused_collector():
+                return build(*arguments)
+
+        if sum(len(message.parts) for message in path.messages) <= LONG_PATH:
+            return built()
+        async with self._long_paths:
+            return await asyncio.to_thread(built)
 
     async def _file(self, thread_id: str, blob: str) -> bytes | None:
         try:
@@ -169,6 +192,12 @@ class CompleteActivities:
                 await self._connections.enter_async_context(model)
             self._models[agent.name] = model
         return model
+
+
+def _seen(path: Path, model: Model[Any]) -> tuple[tuple[Request | Response, ...], list[str]]:
+    """What the model is to read, and the blobs of the files in it."""
+    seen = view(path)
+    return seen, sorted(set(accepted_files(seen, model)))
 
 
 def _instructions(agent: Agent, catalog: Catalog) -> str:

@@ -4,9 +4,7 @@ Bodies are the JSON text of `perdure.codec`. Rows come from the driver or, where
 them, as JSON objects of the same columns.
 """
 
-import gc
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Protocol
@@ -15,6 +13,7 @@ from pydantic import TypeAdapter
 
 from perdure.approval import RememberedDecision
 from perdure.codec import dumps, loads
+from perdure.collector import paused_collector
 from perdure.errors import StoreError, UnknownMessage
 from perdure.messages import Message, Part, Status, StatusReason, StatusState, ToolCallPart, ToolResultPart, Usage
 from perdure.ports import (
@@ -44,19 +43,6 @@ class Columns(Protocol):
 
 
 _part: TypeAdapter[Part] = TypeAdapter(Part)
-
-
-@contextmanager
-def _without_collector() -> Generator[None]:
-    # All that is made of many rows stays. The collector would walk through it again and again while it grows, which
-    # takes as long as to make it. Nothing is awaited meanwhile.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def encoded(value: object | None) -> str | None:
@@ -150,7 +136,7 @@ def _status(state: StatusState, reason: StatusReason | None, detail: str | None)
     return Status(state=state, reason=reason, detail=decoded(detail))
 
 
-@_without_collector()
+@paused_collector()
 def to_tree(
     thread: Columns, messages: Sequence[Columns], parts: Iterable[Columns], calls: Iterable[Columns]
 ) -> StoredTree:
@@ -222,7 +208,7 @@ def to_step(row: Columns) -> Step:
     )
 
 
-@_without_collector()
+@paused_collector()
 def to_path(rows: Sequence[Columns], known: str | None, message_id: str | None) -> Path:
     """The rows of the statement `path`, oldest first. Raises UnknownMessage for one that is not the thread's."""
     oldest = rows[0]
