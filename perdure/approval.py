@@ -117,13 +117,9 @@ class Decision(Wire):
     remembered: bool = False
     at: float = Field(default=0.0, allow_inf_nan=False)
 
-    def same_as(self, other: "Decision") -> bool:
-        """Whether both say the same; when and by whom is not part of that."""
-        return self.with_(at=0.0, by=None) == other.with_(at=0.0, by=None)
-
     @property
     def digest(self) -> str:
-        """What tells it from another one that is not `same_as` it."""
+        """What tells it from another one that says something else; when and by whom is not part of that."""
         return digest(dumps(self.with_(at=0.0, by=None)))
 
     def without_words(self) -> "Decision":

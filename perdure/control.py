@@ -194,7 +194,7 @@ class ThreadControl(ThreadReader):
         if call is None or call.approval is None or call.decision is None:
             return False
         try:
-            return decision_of(call.approval, approval, 0.0).same_as(call.decision)
+            return decision_of(call.approval, approval, 0.0).digest == call.decision.digest
         except UsageError:
             return False
 

@@ -331,7 +331,7 @@ class ConversationStore(Protocol):
         """The path from the head to the root or the newest summary, in one statement, whatever its length.
 
         With `known`, a message on the path, only what follows it. With `message_id`, the path to that message of the
-        thread instead of to its head. Blobs of texts and files are not resolved.
+        thread instead of to its head. Blobs of texts and files are not resolved. Raises ThreadNotFound, UnknownMessage.
         """
         ...
 
@@ -396,7 +396,7 @@ class ConversationStore(Protocol):
         ...
 
     async def add_summary(self, summary: Summary) -> None:
-        """Hang a summary on its point of the tree. Safe to repeat."""
+        """Hang a summary on its point of the tree. Safe to repeat: one that a deletion has voided stays so."""
         ...
 
     async def close_thread(self, thread_id: str) -> None:
@@ -412,7 +412,7 @@ class StateStore(Protocol):
         ...
 
     async def get_processed_ids(self, thread_id: str, ids: tuple[str, ...]) -> dict[str, str]:
-        """Which of these inputs the thread has accepted, with their digests."""
+        """Which of these inputs the thread has accepted, with their digests: empty where the words were deleted."""
         ...
 
     async def get_active_subscriptions(self, thread_id: str) -> tuple[Subscription, ...]:

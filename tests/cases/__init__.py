@@ -1,1 +1,1 @@
-"""The numbered cases of the sheet on branches, runs, pauses and persistence, on a real thread."""
+"""The numbered cases of branches, runs, pauses and persistence (docs/reference/cases.md), on a real thread."""

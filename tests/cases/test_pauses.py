@@ -196,7 +196,7 @@ async def test_case_48_a_turn_may_pause_again(converse: Converse) -> None:
 
 
 async def test_approving_beside_a_call_that_runs(converse: Converse) -> None:
-    """Better than the sheet's runtime: a question may be answered while another call of its step is at work."""
+    """Better than the local runtime: a question may be answered while another call of its step is at work."""
     gate = Gate()
 
     def declare(model: ScriptedModel) -> Agent:

@@ -1,4 +1,4 @@
-"""Approvals, pauses and late results, as the history manager decides about them. Numbers are cases of the sheet."""
+"""Approvals, pauses and late results, as the history manager decides about them. Numbers are those of the cases."""
 
 import pytest
 
@@ -134,7 +134,7 @@ def test_case_49_words_over_a_pause_cancel_it(thread: Thread) -> None:
 
 
 def test_a_stop_settles_a_pause(thread: Thread) -> None:
-    """An idle pause too (the sheet's "stop on a paused run should settle it")."""
+    """Nothing works there, and still it is over: nobody can decide any more."""
     (call_id,) = thread.act("pay")
     assert thread.take(Interrupt(reason="enough")) == "interrupted"
     assert thread.store.decisions[call_id] == Decision(resolution="cancelled")

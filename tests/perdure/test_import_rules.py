@@ -1,4 +1,4 @@
-"""The rules of an import: what of a file is a tree, and where its turns stand (L3 to L8 of the sheet)."""
+"""The rules of an import: what of a file is a tree, and where its turns stand."""
 
 import pytest
 from hypothesis import given
@@ -273,7 +273,7 @@ def test_case_79_an_interrupt_with_nothing_to_act_on_is_none(content: list[Json]
     ],
 )
 def test_a_missing_status_follows_from_the_content(content: list[Json], status: Status) -> None:
-    """L8, then L6: undecided calls and calls without a result wait, anything else is complete."""
+    """Undecided calls and calls without a result wait, anything else is complete."""
     assert message_of(read(user("u"), assistant("a", "u", *content)), "a").status == status
 
 
