@@ -8,12 +8,12 @@ import typer
 from perdure.cli.approval_words import YES
 from perdure.cli.prefixes import message_named, named, short_ids
 from perdure.cli.printable import one_line
-from perdure.cli.threads import Json, Thread, id_typed, with_client
+from perdure.cli.threads import InputName, Json, Thread, TurnMode, show_accepted, with_client
 from perdure.cli.tree_lines import label, tree_lines
 from perdure.client import PerdureClient
 from perdure.codec import clip, dumps, loads
-from perdure.errors import NotTaken, UsageError
-from perdure.inputs import ROOT, Mode
+from perdure.errors import UsageError
+from perdure.inputs import ROOT
 from perdure.messages import Message as StoredMessage
 from perdure.quantity import quantity
 from perdure.stored_tree import Branch, shape
@@ -28,20 +28,15 @@ def edit(
     thread: Thread,
     message: Message,
     text: Annotated[str, typer.Argument(help="What to say instead; `-` reads it from the standard input.")],
-    id: Annotated[
-        str | None,
-        typer.Option(help="The new message's id: sent twice under one id, it is answered once.", callback=id_typed),
-    ] = None,
-    mode: Annotated[Mode, typer.Option(help="What it does to a turn that is under way.")] = "interrupt",
+    id: InputName = None,
+    mode: TurnMode = "interrupt",
 ) -> None:
     """Say something else in place of a message, beside which it stands; print what became of it. The old one stays."""
 
     async def run(client: PerdureClient) -> None:
         source_id = await message_named(client, thread, message)
-        accepted = await client.edit(thread, source_id, sys.stdin.read() if text == "-" else text, id=id, mode=mode)
-        if refused := NotTaken.of(accepted.disposition, accepted.detail):
-            raise refused
-        typer.echo(f"{accepted.disposition} {accepted.message_id}")
+        words = sys.stdin.read() if text == "-" else text
+        show_accepted(await client.edit(thread, source_id, words, id=id, mode=mode))
 
     with_client(run)
 

@@ -22,7 +22,7 @@ from perdure.client import PerdureClient
 from perdure.codec import clip, dumps
 from perdure.contract import SubscriptionStatus, ThreadStatus
 from perdure.errors import NotTaken, UsageError
-from perdure.inputs import InputId, Mode
+from perdure.inputs import Accepted, InputId, Mode
 from perdure.ports import Choice, Store, ThreadRecord
 from perdure.quantity import quantity
 from perdure.stored_status import open_turn
@@ -52,6 +52,11 @@ def id_typed(text: str | None) -> str | None:
 
 Thread = Annotated[str, typer.Argument(help="The thread's id.", callback=id_typed)]
 Json = Annotated[bool, typer.Option("--json", help="As JSON, one thing in each line.")]
+InputName = Annotated[
+    str | None,
+    typer.Option(help="The message's id: sent twice under one id, it is answered once.", callback=id_typed),
+]
+TurnMode = Annotated[Mode, typer.Option(help="What it does to a turn that is under way.")]
 
 
 def start(
@@ -74,11 +79,8 @@ def start(
 def send(
     thread: Thread,
     text: Annotated[str, typer.Argument(help="What to say; `-` reads it from the standard input.")],
-    id: Annotated[
-        str | None,
-        typer.Option(help="The message's id: sent twice under one id, it is answered once.", callback=id_typed),
-    ] = None,
-    mode: Annotated[Mode, typer.Option(help="What it does to a turn that is under way.")] = "interrupt",
+    id: InputName = None,
+    mode: TurnMode = "interrupt",
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
 ) -> None:
     """Send a message to a thread, and print what became of it. One that is not taken ends it with code 1."""
@@ -88,12 +90,20 @@ def send(
         if wait:
             typer.echo(printable(await client.ask(thread, words, id=id, mode=mode)))
             return
-        accepted = await client.send(thread, words, id=id, mode=mode)
-        if refused := NotTaken.of(accepted.disposition, accepted.detail):
-            raise refused
-        typer.echo(f"{accepted.disposition} {accepted.message_id}")
+        show_accepted(await client.send(thread, words, id=id, mode=mode))
 
     with_client(run)
+
+
+def show_accepted(accepted: Accepted) -> None:
+    """Print what became of words.
+
+    Raises:
+        NotTaken: if the thread did not take them.
+    """
+    if refused := NotTaken.of(accepted.disposition, accepted.detail):
+        raise refused
+    typer.echo(f"{accepted.disposition} {accepted.message_id}")
 
 
 def interrupt(
