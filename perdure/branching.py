@@ -22,7 +22,7 @@ from perdure.batch import (
 from perdure.codec import clip
 from perdure.draft import Draft
 from perdure.errors import UsageError
-from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, digest_of, rested, standing
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, rested, standing
 from perdure.inputs import ROOT, Approval, Disposition, Regenerate, TreeChange, UserMessage
 from perdure.messages import Message, TextPart
 from perdure.policy import REMEMBERED_DECISIONS
@@ -137,7 +137,7 @@ class Branching(Draft):
         if turn is None or turn.hidden or call is None or call.outline.approval is None:
             raise UsageError(f"No call {clip(content.call_id, 80)!r} waits for approval in what this thread shows.")
         decision = decision_of(call.outline.approval, content, content.at)
-        if call.decided == digest_of(decision):
+        if call.decided == decision.digest:
             return "duplicate"
         if not call.awaits_approval:
             raise UsageError(f"The call {content.call_id!r} was decided about before; that stays.")

@@ -21,7 +21,7 @@ from perdure.batch import (
 )
 from perdure.codec import Text, clip
 from perdure.contract import CompleteResult
-from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint, digest_of, phase_of, rested
+from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint, phase_of, rested
 from perdure.messages import Message, Part, Status
 from perdure.ports import Subscription
 from perdure.turn import (
@@ -260,7 +260,7 @@ class Draft:
     def decide(self, call: LiveCall, decision: Decision) -> None:
         """What became of the question whether a call may run: it runs, or it is answered with the no."""
         self._append(Decide(call_id=call.call_id, decision=decision))
-        decided = call.with_(approved=decision.approved is True, decided=digest_of(decision), due=None)
+        decided = call.with_(approved=decision.approved is True, decided=decision.digest, due=None)
         if decision.approved is False:
             result = denied(call, decision, self._open_turn().step)
             self._append(StageResult(result=result))

@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from perdure.approval import Decision, RememberedDecision
+from perdure.approval import RememberedDecision
 from perdure.batch import Operation, TreeReport
 from perdure.builtins import CLOSE_THREAD
-from perdure.codec import Wire, clip, digest, dumps, loads_object
+from perdure.codec import Wire, clip, loads_object
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import Disposition, Event
 from perdure.messages import Status, ToolResultPart, Usage
@@ -285,8 +285,3 @@ def with_tree(state: HistoryState, report: TreeReport) -> HistoryState:
         turn=max(state.turn, report.turn),
         paused_head=report.paused and (turn is None or turn.message_id != report.head_id),
     )
-
-
-def digest_of(decision: Decision) -> str:
-    """What tells a decision from another one; not by whom it was made or when."""
-    return digest(dumps(decision.with_(by=None, at=0.0)))

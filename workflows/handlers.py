@@ -161,7 +161,7 @@ class ThreadHandlers:
     @workflow.update
     async def stop(self, *_: Any) -> Stopped:
         """Stop the turn that is under way, and all child threads; answered when the turn is settled and durable."""
-        await workflow.wait_condition(lambda: self._is_loaded)
+        await workflow.wait_condition(lambda: self._is_loaded and not self._history.rests)
         turn = self._history.open_turn
         self._mailbox.put("interrupt", ())
         if turn is None:

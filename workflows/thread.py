@@ -85,7 +85,8 @@ class ThreadWorkflow(ThreadDurability):
         """One move of the thread; False if it is time to hibernate."""
         # What was decided while the thread was loaded is durable before anything rests on it.
         await self._sync()
-        while self._has_ready() and not self._is_history_long():
+        # What is shown may be a turn that rests: it is loaded before anything else comes, a stop above all.
+        while self._has_ready() and not self._history.rests and not self._is_history_long():
             if self._is_history_full():
                 # Events may come faster than their child threads are made, and each makes the run longer: so no more
                 # are taken until those that are under way are made. That is a matter of moments.

@@ -382,3 +382,22 @@ async def test_a_decision_is_written_once_although_its_task_runs_again(
     assert (await denied).disposition == "settled"
     assert [outcome for outcome, _ in results_of(await talk.until(turn, "complete"))] == ["denied"]
     assert (await talk.client.status(thread)).problems == ()
+
+
+async def test_a_stop_that_comes_while_a_switch_is_stored_settles_what_is_shown_then(
+    rig: Rig, store: StuckStore
+) -> None:
+    """The turn that is shown rests until it is loaded. A stop is not taken before that, when it would find nothing."""
+    talk = rig.talk
+    accepted = await rig.client.send(rig.thread, "go")
+    turn, _ = await talk.paused()
+    await rig.client.edit(rig.thread, accepted.message_id, "ask")
+    await talk.paused()
+    store.held = having(SwitchBranch)
+    switching = asyncio.create_task(rig.client.switch_branch(rig.thread, turn))
+    await store.reached.wait()
+    await rig.client.interrupt(rig.thread, "enough")
+    await has_come(talk, "change_tree", "interrupt")
+    store.gate.set()
+    await switching
+    assert (await talk.until(turn, "incomplete")).status.detail == "enough"
