@@ -239,7 +239,10 @@ class AnnotateMessage(Wire):
 
 
 class CloseThread(Wire):
-    """The thread takes nothing more."""
+    """The thread takes nothing more. Turns that wait for people settle as cancelled, on whatever branch.
+
+    No operation of the same batch adds to those that are not settled by it: they rest.
+    """
 
     kind: Literal["close_thread"] = "close_thread"
 
@@ -328,10 +331,10 @@ def changes_tree(operation: Operation) -> bool:
     """Whether an operation needs the tree's shape, and a report of it.
 
     What goes on at the head does not, so the usual turn costs the same however many messages there are; nor does what
-    stays in its own message.
+    stays in its own message. Closing does: turns may wait for people on any branch.
     """
     if isinstance(operation, AppendMessage):
         return bool(
             operation.at_root or operation.beside or operation.answering or operation.message.parent_id is not None
         )
-    return isinstance(operation, SwitchBranch | DeleteMessage | ResetThread | ImportMessages)
+    return isinstance(operation, SwitchBranch | DeleteMessage | ResetThread | ImportMessages | CloseThread)

@@ -11,6 +11,9 @@ from perdure.turn import FOLLOWED, UNDECIDED
 LEFT: Final = Status(state="incomplete", reason="cancelled", detail=FOLLOWED)
 """How a turn that waits for people ends when something else follows it."""
 
+CLOSED: Final = Status(state="incomplete", reason="cancelled", detail="The thread was closed.")
+"""How it ends when its thread is closed: nobody could answer it any more."""
+
 UNANSWERED: Final = "Nobody gave a result before the turn ended."
 
 

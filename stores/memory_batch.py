@@ -6,6 +6,7 @@ from dataclasses import replace
 from perdure.approval import Decision
 from perdure.batch import (
     AppendMessage,
+    CloseThread,
     CommitResults,
     Decide,
     ImportMessages,
@@ -18,10 +19,10 @@ from perdure.batch import (
 )
 from perdure.codec import dumps
 from perdure.errors import ContentConflict, StoreError, UsageError
-from perdure.messages import Message, ToolResultPart
+from perdure.messages import Message, Status, ToolResultPart
 from stores.blob_names import blobs_named
 from stores.late_result import NoSuchCall
-from stores.left_turn import LEFT, awaits_decision, last_result, unanswered
+from stores.left_turn import CLOSED, LEFT, awaits_decision, last_result, unanswered
 from stores.memory_records import StoredMessage, kept
 from stores.memory_thread import MemoryThread
 from stores.title import is_named_after, words_of
@@ -82,6 +83,10 @@ class MemoryBatch:
             operation.message.id in self._taken or operation.message.id in self.draft.messages
         ):
             raise ContentConflict(f"This id is taken already; what is stored stays. Message {operation.message.id}")
+        if isinstance(operation, CloseThread):
+            for message_id, stored in list(self.draft.messages.items()):
+                if stored.state == "requires_action":
+                    self._leave(message_id, CLOSED)
         in_tree = of_tree(operation)
         if self._tree is None or in_tree is None:
             shape = self.draft.shape
@@ -103,14 +108,14 @@ class MemoryBatch:
     def _append(self, operation: AppendMessage, parent_id: str | None, place: int) -> None:
         above = self.draft.messages.get(parent_id or "")
         if changes_tree(operation) and above is not None and above.state == "requires_action":
-            self._leave(above.message.id)
+            self._leave(above.message.id, LEFT)
         self.draft.add_message(self._under(operation.message, parent_id), place)
 
     def _under(self, message: Message, parent_id: str | None) -> Message:
         stored_id, parts = self.anchor(parent_id)
         return message.with_(parent_id=stored_id, parent_parts=parts)
 
-    def _leave(self, message_id: str) -> None:
+    def _leave(self, message_id: str, status: Status) -> None:
         calls = self.draft.ordered_calls(message_id)
         for call in calls:
             if awaits_decision(call):
@@ -119,7 +124,7 @@ class MemoryBatch:
         call_ids = tuple(call.call_id for call in calls)
         start = len(self.draft.messages[message_id].parts)
         self.draft.apply(CommitResults(message_id=message_id, start=start, call_ids=call_ids, results=results))
-        self.draft.set_status(message_id, LEFT)
+        self.draft.set_status(message_id, status)
 
     # -- what an operation changed in the tree -----------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from perdure.approval import Decision
 from perdure.batch import (
     AnnotateMessage,
     AppendMessage,
+    CloseThread,
     CommitResults,
     Decide,
     ImportMessages,
@@ -22,12 +23,12 @@ from perdure.batch import (
 )
 from perdure.codec import dumps
 from perdure.errors import StoreError, UnknownMessage, UsageError
-from perdure.messages import StatusState
+from perdure.messages import Status, StatusState
 from perdure.ports import OpenCall
 from stores import batch_sql, tree_sql
 from stores.batch_sql import CoalescedSteps
 from stores.database import Row, Transaction
-from stores.left_turn import LEFT, awaits_decision, last_result
+from stores.left_turn import CLOSED, LEFT, awaits_decision, last_result
 from stores.rows import decoded, encoded, to_call, to_parts, to_status
 from stores.title import BEGINNING_BYTES, is_named_after, words_of
 from stores.tree_change import Applied, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
@@ -145,6 +146,9 @@ class TreeBatch:
                 case _:
                     self.written.append(tree_sql.change_tree(applied, input_id=in_tree.input_id))
         else:
+            if isinstance(operation, CloseThread):
+                for message_id in [name for name, state in self._states.items() if state == "requires_action"]:
+                    await self._leave(message_id, CLOSED)
             self._note(operation)
             self.written.append(batch_sql.to_json(operation, self._coalesced))
 
@@ -158,7 +162,7 @@ class TreeBatch:
     async def _append(self, operation: AppendMessage, applied: Applied) -> None:
         message, parent_id = operation.message, applied.parent_id
         if parent_id is not None and changes_tree(operation) and self._states[parent_id] == "requires_action":
-            await self._leave(parent_id)
+            await self._leave(parent_id, LEFT)
         apart = operation.input_id if operation.input_id != message.input_id else None
         self.written += [
             tree_sql.append(operation, applied),
@@ -168,8 +172,8 @@ class TreeBatch:
         self._metadata[message.id] = message.metadata
         self._turn = max(self._turn, message.turn)
 
-    async def _leave(self, message_id: str) -> None:
-        """A turn that waits for people is followed by something else, and ends."""
+    async def _leave(self, message_id: str, status: Status) -> None:
+        """A turn that waits for people ends, since something follows it or nobody can answer it any more."""
         calls = [call for call in self._calls if call.message_id == message_id]
         row = await self._transaction.row("part_count", message_id)
         assert row is not None, "bug: a count is a row"
@@ -182,7 +186,7 @@ class TreeBatch:
         cancelled = Decision(resolution="cancelled")
         undecided = [call.call_id for call in calls if awaits_decision(call)]
         operations: list[Operation] = [Decide(call_id=call_id, decision=cancelled) for call_id in undecided]
-        operations += [results, SetStatus(message_id=message_id, status=LEFT)]
+        operations += [results, SetStatus(message_id=message_id, status=status)]
         for operation in operations:
             self._note(operation)
             self.written.append(batch_sql.to_json(operation, self._coalesced))

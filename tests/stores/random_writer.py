@@ -88,6 +88,9 @@ class Writer:
         thread_id = self._thread()
         number = self._version[thread_id] + self._random.choice([0, 1, 1, 1, 1, 1, 2])
         operations = tuple(self._operation() for _ in range(self._random.choice([0, 1, 1, 1, 2, 3, 4])))
+        if any(isinstance(operation, CloseThread) for operation in operations):
+            # What rests on another branch is settled by that, and is not added to in the same batch.
+            operations = (CloseThread(),)
         sync_id = f"s{number}-{self._random.randint(0, 1)}"
         batch = SyncBatch(thread_id=thread_id, number=number, sync_id=sync_id, operations=operations)
         return lambda store: store.append_messages(batch)
