@@ -20,7 +20,7 @@ from perdure.approval import ApprovalOption, ApprovalRequest, Grant, check_reque
 from perdure.codec import clip, dumps, loads, loads_object
 from perdure.messages import Part, ToolCallPart
 from perdure.policy import ErrorType
-from perdure.ports import OpenCall
+from perdure.records import OpenCall
 from perdure.tools import Approval, Tool
 
 POLICY_S: Final = 30.0

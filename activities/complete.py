@@ -33,7 +33,8 @@ from perdure.contract import COMPLETE, CompleteRequest, CompleteResult
 from perdure.errors import BlobNotFound, ModelError, StepSealed
 from perdure.messages import Usage
 from perdure.policy import ErrorType
-from perdure.ports import Path, StepOutcome, Store
+from perdure.ports import Store
+from perdure.records import Path, StepOutcome
 from perdure.view import Request, Response, view
 
 Built = TypeVar("Built")

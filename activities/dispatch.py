@@ -36,7 +36,8 @@ from perdure.errors import StoreError, StoreUnavailable, UsageError
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import FileRef, ToolResultPart
 from perdure.policy import ErrorType
-from perdure.ports import OpenCall, Store
+from perdure.ports import Store
+from perdure.records import OpenCall
 from perdure.tools import Tool
 
 OUTCOME_UNKNOWN = (

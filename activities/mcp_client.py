@@ -16,7 +16,7 @@ from perdure.codec import is_json
 from perdure.contract import DispatchRequest
 from perdure.errors import ToolsetUnavailable
 from perdure.mcp import McpToolset
-from perdure.ports import OpenCall
+from perdure.records import OpenCall
 from perdure.tools import Tool
 
 if TYPE_CHECKING:

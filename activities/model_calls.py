@@ -14,7 +14,7 @@ from perdure.codec import clip, dumps, loads_object
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import Part, ReasoningPart, TextPart, ToolCallPart
-from perdure.ports import Path, StepOutcome
+from perdure.records import Path, StepOutcome
 from perdure.schema import check_arguments
 from perdure.subscriptions import ARGUMENT_CHARS
 from perdure.timer import Timer, timer

@@ -20,7 +20,8 @@ from perdure.errors import BlobNotFound
 from perdure.inputs import INLINE_BYTES
 from perdure.large_text import MISSING, LargeTexts
 from perdure.messages import EventPart, FilePart, Message, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import ConversationStore, Path, Summary
+from perdure.ports import ConversationStore
+from perdure.records import Path, Summary
 
 MAX_CHARS = 64 * 1024 * 1024
 MAX_THREADS = 2_000

@@ -10,8 +10,9 @@ from activities.store_call import store_call
 from perdure.contract import CHOOSE, ChooseRequest
 from perdure.errors import CallNotOpen, ToolsetUnavailable, UsageError
 from perdure.policy import ErrorType
-from perdure.ports import Choice, Store
+from perdure.ports import Store
 from perdure.rap.manifest import RapTool
+from perdure.records import Choice
 
 FindTool = Callable[[str, str], Awaitable[tuple[RapClient, RapTool] | None]]
 """A thread's tool of a name (thread id, tool name) with the client of its server; None if it is no RAP tool now."""

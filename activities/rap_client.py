@@ -20,10 +20,11 @@ from activities.tool_output import Pending, ToolOutput, error_output
 from perdure.codec import clip, loads, loads_object
 from perdure.contract import DispatchRequest
 from perdure.errors import StoreUnavailable, ToolsetUnavailable, UsageError
-from perdure.ports import OpenCall, Store
+from perdure.ports import Store
 from perdure.rap.manifest import DISCOVERY, RapTool, essence, read_manifest
 from perdure.rap.token import CALLBACK_KEY, callback_token, callback_url
 from perdure.rap.toolset import RapToolset
+from perdure.records import OpenCall
 from perdure.tools import Tool, approval_of, approvals_by_name
 
 RETRY_DELAYS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)

@@ -33,7 +33,8 @@ from perdure.errors import CallNotOpen, SpawnPointNotFound, StaleWriter
 from perdure.inputs import Event
 from perdure.large_text import MISSING
 from perdure.messages import EventPart, Message, Part, ToolCallPart, ToolResultPart
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import ThreadRecord
 from perdure.thread_texts import event_task, spawned, task, wrong_stack
 
 _OPEN = ("running", "requires_action")

@@ -12,7 +12,8 @@ from temporalio import activity
 
 from perdure.errors import StoreUnavailable
 from perdure.messages import Part
-from perdure.ports import ConversationStore, StepOutcome
+from perdure.ports import ConversationStore
+from perdure.records import StepOutcome
 from perdure.turn_buffer import Chunk, TurnBuffer
 
 FLUSH_INTERVAL_S = 0.05

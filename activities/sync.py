@@ -16,7 +16,8 @@ from perdure.draft import DETAIL_CHARS
 from perdure.errors import UsageError
 from perdure.messages import Status, ToolResultPart
 from perdure.policy import REMEMBERED_DECISIONS, REVISION, ErrorType
-from perdure.ports import OpenCall, Store, Tail, ThreadRecord
+from perdure.ports import Store
+from perdure.records import OpenCall, Tail, ThreadRecord
 
 MODEL_CHARS = 60
 """The model's name stands in the summary of every model call."""

@@ -13,7 +13,8 @@ from perdure.contract import ThreadStart
 from perdure.errors import Unreachable
 from perdure.inputs import Control, Event, EventSource, Interrupt
 from perdure.large_text import LargeTexts
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import ThreadRecord
 from perdure.stored_status import open_turn
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
 

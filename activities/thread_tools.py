@@ -9,7 +9,8 @@ from activities.tool_output import ToolOutput, error_output
 from perdure.builtins import CLOSE_THREAD, REPORT_TO_PARENT, SEND_MESSAGE_TO_CHILD
 from perdure.codec import clip, loads_object
 from perdure.errors import ThreadNotFound, UsageError
-from perdure.ports import OpenCall, Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import OpenCall, ThreadRecord
 from perdure.thread_texts import child_report, parent_message
 from perdure.tools import Tool
 

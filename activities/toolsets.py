@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from activities.tool_output import Pending, ToolOutput
 from perdure.contract import DispatchRequest
-from perdure.ports import OpenCall
+from perdure.records import OpenCall
 from perdure.tools import Tool
 
 

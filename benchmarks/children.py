@@ -15,7 +15,7 @@ from perdure import ids
 from perdure.batch import AppendMessage, SyncBatch
 from perdure.contract import SPAWN
 from perdure.messages import EventPart, Message, Role, TextPart
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from perdure.thread_texts import child_report
 
 SHORT, LONG = 10, 2_000

@@ -2,8 +2,9 @@
 
 from gateway.refusal import Refusal
 from perdure.errors import CallNotOpen
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Store
 from perdure.rap.callback import Callback, EventCallback, ResultCallback, ViewCallback
+from perdure.records import ThreadRecord
 
 
 class Admission:

@@ -15,7 +15,7 @@ from perdure.errors import TooManyViews, UsageError
 from perdure.inputs import INLINE_BYTES, Event, ToolResult
 from perdure.large_text import LargeTexts
 from perdure.messages import FileRef
-from perdure.ports import Choice, Store, ThreadRecord
+from perdure.ports import Store
 from perdure.rap.callback import (
     Callback,
     ChoiceCallback,
@@ -25,6 +25,7 @@ from perdure.rap.callback import (
     ResultCallback,
     ViewCallback,
 )
+from perdure.records import Choice, ThreadRecord
 from perdure.thread_calls import ThreadCalls
 
 MAX_IMAGES: Final = 100

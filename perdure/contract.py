@@ -14,7 +14,7 @@ from perdure.errors import UsageError
 from perdure.inputs import Disposition, Event
 from perdure.messages import Status, Usage
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
-from perdure.ports import Choice, Subscription, Tail, ThreadKind
+from perdure.records import Choice, Subscription, Tail, ThreadKind
 from perdure.timer import Timer
 from perdure.tools import ToolKind
 

@@ -17,8 +17,9 @@ from perdure.contract import PREVIEW_CHARS, Approved, Stopped, ThreadStart
 from perdure.errors import ThreadClosed, UsageError
 from perdure.inputs import INLINE_BYTES, Approval, Control, Interrupt
 from perdure.messages import Message, ToolCallPart
-from perdure.ports import Store, Subscription
+from perdure.ports import Store
 from perdure.reader import ThreadReader
+from perdure.records import Subscription
 from perdure.stored_status import open_turn
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
 

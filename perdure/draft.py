@@ -23,7 +23,7 @@ from perdure.codec import Text, clip
 from perdure.contract import CompleteResult
 from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint, phase_of, rested
 from perdure.messages import Message, Part, Status
-from perdure.ports import Subscription
+from perdure.records import Subscription
 from perdure.turn import (
     FOLLOWED,
     commit_results,

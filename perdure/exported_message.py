@@ -14,7 +14,7 @@ from perdure.import_fields import Fault, Json, each, mapping, name, optional, te
 from perdure.imported_part import PARTS, ContentReader
 from perdure.message_content import Entry, Steps, entries
 from perdure.messages import EventPart, Message, Role, Status, TextPart, ToolResultPart
-from perdure.ports import OpenCall, TreeMessage
+from perdure.records import OpenCall, TreeMessage
 
 RUN_CONFIG: Final = "runConfig"
 FEEDBACK: Final = "feedback"

@@ -49,7 +49,7 @@ from perdure.intake import Intake
 from perdure.messages import Message
 from perdure.pending_view import with_pending
 from perdure.policy import REMEMBERED_INPUTS
-from perdure.ports import Subscription, Summary, Tail
+from perdure.records import Subscription, Summary, Tail
 from perdure.turn import stamped
 from perdure.turn_buffer import Chunk
 

@@ -12,7 +12,7 @@ from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import Disposition, Event
 from perdure.messages import Status, ToolResultPart, Usage
 from perdure.policy import COMPLETE_ATTEMPTS, REMEMBERED_DECISIONS
-from perdure.ports import OpenCall, Subscription, Tail
+from perdure.records import OpenCall, Subscription, Tail
 from perdure.tools import KEPT_ARGUMENTS
 
 Phase = Literal["busy", "calling", "sleeping", "boundary", "hidden", "resting", "idle"]

@@ -22,7 +22,7 @@ from perdure.inputs import (
     UserMessage,
 )
 from perdure.messages import EventPart, Message, TextPart
-from perdure.ports import Subscription
+from perdure.records import Subscription
 from perdure.turn import result_part
 
 

@@ -23,7 +23,7 @@ from perdure.import_rules import distinct_calls, head_of, kept, settled
 from perdure.imported_part import ContentReader
 from perdure.message_content import parts_of
 from perdure.messages import Message, Status
-from perdure.ports import OpenCall, StoredTree, TreeMessage
+from perdure.records import OpenCall, StoredTree, TreeMessage
 from perdure.tree import MessageTree, TreeNode
 
 FILE_BYTES: Final = 64 * 1024 * 1024

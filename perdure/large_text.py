@@ -7,7 +7,8 @@ from perdure.contract import PREVIEW_CHARS
 from perdure.errors import BlobNotFound, UsageError
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import EventPart, Message, Part, TextPart
-from perdure.ports import Change, ConversationStore, Snapshot
+from perdure.ports import ConversationStore
+from perdure.records import Change, Snapshot
 
 TEXT_BYTES: Final = 10 * 1024 * 1024
 """The largest text that a thread takes; no model reads a larger one."""

@@ -12,7 +12,8 @@ from typing import Final
 from perdure.errors import StoreUnavailable, UnknownMessage, UsageError, ViewOutdated
 from perdure.large_text import LargeTexts
 from perdure.messages import Message
-from perdure.ports import Change, Choice, Snapshot, Store, StoredTree, ThreadRecord
+from perdure.ports import Store
+from perdure.records import Change, Choice, Snapshot, StoredTree, ThreadRecord
 from perdure.stored_tree import Branch, beginning, leaf, shape
 from perdure.transcript import transcript
 from perdure.waiting import PendingApproval

@@ -44,7 +44,8 @@ from perdure.history_state import LiveCall, OpenTurn, SubscriptionLimits
 from perdure.inbox import Inbox
 from perdure.inputs import AnyInput, Disposition, Event, ToolResult
 from perdure.messages import Message
-from perdure.ports import ConversationStore, StateStore, ThreadRecord
+from perdure.ports import ConversationStore, StateStore
+from perdure.records import ThreadRecord
 from perdure.tools import ToolKind
 from perdure.watch import View
 

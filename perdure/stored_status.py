@@ -5,7 +5,7 @@ from typing import Literal
 from perdure.codec import clip
 from perdure.contract import PREVIEW_CHARS, CallStatus, SubscriptionStatus, ThreadStatus
 from perdure.messages import Message
-from perdure.ports import OpenCall, Tail
+from perdure.records import OpenCall, Tail
 from perdure.watch import is_settled
 
 _MIDWAY = "Its workflow ended in the middle of a turn; the next message takes it up."

@@ -2,7 +2,7 @@
 
 from perdure.codec import Text, Wire, clip
 from perdure.messages import EventPart, Message, Role, Status, TextPart
-from perdure.ports import StoredTree
+from perdure.records import StoredTree
 from perdure.tree import MessageTree, TreeNode
 
 TEXT_CHARS = 200

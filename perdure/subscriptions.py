@@ -3,8 +3,8 @@
 from perdure.batch import TrackSubscription
 from perdure.codec import clip
 from perdure.history_state import LiveCall, SubscriptionLimits
-from perdure.ports import Subscription
 from perdure.quantity import quantity
+from perdure.records import Subscription
 
 ARGUMENT_CHARS = 2_000
 """Arguments of the call that subscribed, shown with each of its events; longer ones are left out."""

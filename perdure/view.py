@@ -36,7 +36,7 @@ from perdure.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from perdure.ports import Path
+from perdure.records import Path
 from perdure.view_files import FILE_BYTES, LEFT_OUT, Place, dropped_files, file_note
 
 EVENT_TOOL = "receive_event__injected"

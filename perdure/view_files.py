@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from perdure.codec import clip
 from perdure.messages import FilePart, ToolResultPart
-from perdure.ports import Path
+from perdure.records import Path
 
 FILE_BYTES = 12 * 1024 * 1024
 """Files of one request, before base64 makes them a third larger: the tightest common limit of a request is 20 MB."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from perdure.errors import ViewOutdated
 from perdure.messages import Message, Part, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Change, Choice, OpenCall, Snapshot
-from perdure.ports import View as Shown
+from perdure.records import Change, Choice, OpenCall, Snapshot
+from perdure.records import View as Shown
 from perdure.turn_buffer import TurnBuffer
 from perdure.waiting import PendingApproval, pending_approvals
 

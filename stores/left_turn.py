@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from perdure.messages import Part, Status, ToolCallPart, ToolResultPart
-from perdure.ports import OpenCall
+from perdure.records import OpenCall
 from perdure.turn import FOLLOWED, UNDECIDED
 
 LEFT: Final = Status(state="incomplete", reason="cancelled", detail=FOLLOWED)

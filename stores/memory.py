@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from perdure.batch import Refused, SyncBatch, SyncReport, TreeReport, changes_tree
 from perdure.errors import BlobNotFound, SpawnPointNotFound, StaleWriter, StepSealed, StoreError
 from perdure.messages import Part
-from perdure.ports import Step, StepOutcome, ThreadRecord
+from perdure.records import Step, StepOutcome, ThreadRecord
 from perdure.turn_buffer import Chunk
 from stores import batch_sql
 from stores.memory_batch import Anchor, MemoryBatch, tree_report

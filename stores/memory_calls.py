@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from perdure.errors import CallNotOpen, TooManyViews
 from perdure.messages import ToolResultPart
-from perdure.ports import MAX_VIEWS, Choice, OpenCall, ThreadRecord, View
+from perdure.records import MAX_VIEWS, Choice, OpenCall, ThreadRecord, View
 from stores.memory_records import kept
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Collection, Iterator
 
 from perdure.errors import ContentConflict, StoreError, UnknownMessage
 from perdure.messages import Message
-from perdure.ports import Change, Counts, Path, Snapshot, StoredTree, Summary, TreeMessage
+from perdure.records import Change, Counts, Path, Snapshot, StoredTree, Summary, TreeMessage
 from stores.memory_records import StoredMessage, kept
 from stores.memory_state import MemoryState
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from perdure.codec import Wire, dumps, loads
 from perdure.messages import Message, Part, StatusState
-from perdure.ports import Step, StepOutcome
+from perdure.records import Step, StepOutcome
 from perdure.turn_buffer import Chunk, TurnBuffer
 
 Value = TypeVar("Value", bound=Wire)

@@ -7,7 +7,7 @@ from typing import Any
 from perdure.codec import dumps, loads
 from perdure.errors import CallNotOpen, ThreadNotFound
 from perdure.messages import ToolResultPart
-from perdure.ports import KEY_BYTES, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
+from perdure.records import KEY_BYTES, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
 from stores.hints import Hints
 from stores.memory_batch import tree_of_thread
 from stores.memory_records import StoredMessage

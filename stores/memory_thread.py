@@ -31,7 +31,7 @@ from perdure.batch import (
 from perdure.codec import dumps
 from perdure.errors import StepSealed, StoreError, UnknownMessage
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart
-from perdure.ports import Change, OpenCall, Subscription
+from perdure.records import Change, OpenCall, Subscription
 from perdure.turn_buffer import Chunk, sealed_parts, trim_reasoning
 from stores.late_result import NoSuchCall
 from stores.memory_calls import MemoryCalls

@@ -5,7 +5,7 @@ import hashlib
 from perdure.batch import CommitStep, Refused, SyncBatch, SyncReport, changes_tree
 from perdure.codec import dumps
 from perdure.errors import BlobNotFound, ContentConflict, ThreadNotFound
-from perdure.ports import Change, Counts, Path, Snapshot, StoredTree, Summary, ThreadRecord
+from perdure.records import Change, Counts, Path, Snapshot, StoredTree, Summary, ThreadRecord
 from perdure.turn_buffer import TurnBuffer, sealed_parts
 from stores import batch_sql
 from stores.address import StepStreams, stale_writer

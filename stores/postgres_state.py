@@ -6,7 +6,7 @@ from typing import Any
 from perdure.codec import dumps, loads
 from perdure.errors import CallNotOpen, ThreadNotFound
 from perdure.messages import ToolResultPart
-from perdure.ports import KEY_BYTES, MAX_VIEWS, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
+from perdure.records import KEY_BYTES, MAX_VIEWS, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
 from stores.database import Database
 from stores.rows import to_call, to_choice, to_subscription, to_tail, to_thread
 

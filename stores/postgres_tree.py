@@ -24,7 +24,7 @@ from perdure.batch import (
 from perdure.codec import dumps
 from perdure.errors import StoreError, UnknownMessage, UsageError
 from perdure.messages import Status, StatusState
-from perdure.ports import OpenCall
+from perdure.records import OpenCall
 from stores import batch_sql, tree_sql
 from stores.batch_sql import CoalescedSteps
 from stores.database import Row, Transaction

@@ -2,7 +2,7 @@
 
 from perdure.codec import dumps
 from perdure.messages import Part
-from perdure.ports import Step, StepOutcome
+from perdure.records import Step, StepOutcome
 from perdure.turn_buffer import Chunk, trim_reasoning
 from stores import batch_sql
 from stores.database import Database

@@ -16,7 +16,7 @@ from perdure.codec import dumps, loads
 from perdure.collector import paused_collector
 from perdure.errors import StoreError, UnknownMessage
 from perdure.messages import Message, Part, Status, StatusReason, StatusState, ToolCallPart, ToolResultPart, Usage
-from perdure.ports import (
+from perdure.records import (
     Change,
     Choice,
     OpenCall,

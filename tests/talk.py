@@ -15,7 +15,8 @@ from perdure.batch import (
     SyncBatch,
 )
 from perdure.messages import Message, Part, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import StepOutcome, Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import StepOutcome, ThreadRecord
 from perdure.turn_buffer import Chunk
 
 THREAD = "t1"

@@ -6,7 +6,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributePair, SearchAttributeUpdate
 
 with workflow.unsafe.imports_passed_through():
-    from perdure.ports import ThreadRecord
+    from perdure.records import ThreadRecord
     from perdure.search_attributes import AGENT, KIND, PARENT, ROOT, STATE, TENANT
 
 State = Literal["idle", "running", "waiting", "closed"]

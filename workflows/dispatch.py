@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.history_state import LiveCall, OpenTurn
     from perdure.inputs import ToolResult
     from perdure.policy import NOTIFY as NOTIFY_POLICY
-    from perdure.ports import Tail, ThreadRecord
+    from perdure.records import Tail, ThreadRecord
     from workflows.attributes import Attributes, State
     from workflows.calls import Handle
     from workflows.handlers import ThreadHandlers

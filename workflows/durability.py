@@ -9,7 +9,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.history import HistoryManager
     from perdure.history_state import OpenTurn, SubscriptionLimits
     from perdure.inputs import AnyInput, Disposition, Identified, Interrupt, ToolResult, TreeChange
-    from perdure.ports import Tail
+    from perdure.records import Tail
     from workflows.answers import Answer
     from workflows.dispatch import ThreadDispatch
     from workflows.failure import sentence

@@ -5,7 +5,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from perdure.contract import TELL_PARENT, TellParentRequest
     from perdure.policy import SPAWN as POLICY
-    from perdure.ports import ThreadRecord
+    from perdure.records import ThreadRecord
     from workflows.background import Background
 
 

@@ -10,7 +10,7 @@ from perdure.cli.calls import arguments_words
 from perdure.cli.printable import one_line
 from perdure.cli.questions import is_attempt, selected
 from perdure.errors import UsageError
-from perdure.ports import Choice
+from perdure.records import Choice
 from perdure.waiting import PendingApproval, moment
 
 ARGUMENT_CHARS: Final = 4_000

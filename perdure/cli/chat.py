@@ -21,7 +21,7 @@ from perdure.cli.threads import connect, id_typed, show_status, stop_thread, use
 from perdure.client import PerdureClient
 from perdure.errors import NotTaken, PerdureError, ViewOutdated
 from perdure.inputs import Accepted, Mode
-from perdure.ports import Choice, Snapshot
+from perdure.records import Choice, Snapshot
 from perdure.waiting import PendingApproval
 
 SECOND_S: Final = 2.0

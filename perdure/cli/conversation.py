@@ -29,8 +29,8 @@ from perdure.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from perdure.ports import Change, OpenCall, Snapshot
 from perdure.quantity import quantity
+from perdure.records import Change, OpenCall, Snapshot
 from perdure.thread_texts import spawned
 from perdure.waiting import moment
 from perdure.watch import View, WatchEvent, call_of

@@ -7,7 +7,7 @@ from typing import Final
 from perdure.cli.conversation import Conversation, Output
 from perdure.cli.printable import one_line
 from perdure.codec import clip
-from perdure.ports import Choice
+from perdure.records import Choice
 
 _NUMBER_CHARS: Final = 9
 _TYPED_CHARS: Final = 60

@@ -23,8 +23,9 @@ from perdure.codec import clip, dumps
 from perdure.contract import SubscriptionStatus, ThreadStatus
 from perdure.errors import NotTaken, UsageError
 from perdure.inputs import Accepted, InputId, Mode
-from perdure.ports import Choice, Store, ThreadRecord
+from perdure.ports import Store
 from perdure.quantity import quantity
+from perdure.records import Choice, ThreadRecord
 from perdure.stored_status import open_turn
 from perdure.waiting import PendingApproval, call_state
 

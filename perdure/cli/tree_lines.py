@@ -12,7 +12,7 @@ from perdure.cli.calls import call_words
 from perdure.cli.printable import one_line
 from perdure.codec import clip
 from perdure.messages import Message, Role, Status, ToolCallPart
-from perdure.ports import StoredTree
+from perdure.records import StoredTree
 from perdure.stored_tree import beginning, shape
 from perdure.tree import MessageTree
 

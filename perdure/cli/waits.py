@@ -14,7 +14,7 @@ from perdure.codec import clip, loads
 from perdure.contract import PREVIEW_CHARS
 from perdure.errors import CallNotOpen, UsageError
 from perdure.messages import ToolCallPart
-from perdure.ports import Choice
+from perdure.records import Choice
 from perdure.stored_tree import shape
 
 _NOTHING_TO_CHOOSE: Final = "No question waits in this thread."

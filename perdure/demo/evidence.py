@@ -9,7 +9,7 @@ from temporalio.client import Client
 from perdure.client import PerdureClient
 from perdure.demo.tool_runs import ToolRun
 from perdure.ids import workflow_id
-from perdure.ports import Path
+from perdure.records import Path
 
 
 @dataclass

@@ -10,7 +10,7 @@ from perdure.cli.conversation import Conversation
 from perdure.cli.printable import one_line
 from perdure.cli.terminal import PlainTerminal
 from perdure.demo.checks import Check
-from perdure.ports import Snapshot
+from perdure.records import Snapshot
 
 WIDTH: Final = 110
 _MARKS: Final = {"ok": "[green]✓[/]", "failed": "[red]✗[/]", "not seen": "[yellow]?[/]"}

@@ -16,7 +16,7 @@ from perdure.batch import AppendMessage, CommitResults, CommitStep, Operation, S
 from perdure.contract import CompleteRequest, CompleteResult
 from perdure.errors import StoreUnavailable
 from perdure.messages import Message, Part, Status, TextPart, ToolResultPart
-from perdure.ports import Path, Step, StepOutcome, ThreadRecord
+from perdure.records import Path, Step, StepOutcome, ThreadRecord
 from perdure.testing import Script, ScriptedModel
 from perdure.turn_buffer import Chunk
 from stores.memory import MemoryStore

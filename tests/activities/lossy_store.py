@@ -4,7 +4,7 @@ from collections import Counter
 
 from perdure.errors import StoreUnavailable
 from perdure.messages import ToolResultPart
-from perdure.ports import OpenCall
+from perdure.records import OpenCall
 from stores.memory import MemoryStore
 
 

@@ -11,7 +11,8 @@ from perdure.contract import ThreadStart
 from perdure.errors import Unreachable
 from perdure.inputs import AnyInput
 from perdure.messages import Message, Status, TextPart, ToolCallPart
-from perdure.ports import StepOutcome, Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import StepOutcome, ThreadRecord
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
 
 Sent = tuple[str, str, AnyInput]

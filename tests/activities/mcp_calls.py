@@ -16,7 +16,7 @@ from activities.mcp_client import McpClient
 from activities.tool_output import ToolOutput
 from perdure.contract import DispatchRequest
 from perdure.mcp import McpOptions, McpToolset
-from perdure.ports import OpenCall
+from perdure.records import OpenCall
 from perdure.tools import Tool
 
 FAKES = Path(__file__).parents[1] / "fakes"

@@ -7,9 +7,9 @@ from typing import Any, Final
 from activities.rap_client import RapClient
 from activities.tool_output import Pending, ToolOutput
 from perdure.contract import DispatchRequest
-from perdure.ports import OpenCall, ThreadRecord
 from perdure.rap.manifest import RapTool, read_manifest
 from perdure.rap.toolset import RapToolset
+from perdure.records import OpenCall, ThreadRecord
 from stores.memory import MemoryStore
 from tests.fakes.rap_server import FakeRapServer
 

@@ -14,7 +14,7 @@ from perdure.approval import ApprovalOption, ApprovalRequest, arguments_digest
 from perdure.contract import CallOutline
 from perdure.errors import StoreUnavailable
 from perdure.messages import ToolCallPart
-from perdure.ports import Step
+from perdure.records import Step
 from perdure.testing import Call, Reply
 from perdure.tools import Approval, ApprovalPolicy
 from stores.memory import MemoryStore

@@ -12,7 +12,7 @@ from perdure.builtins import Subscriptions, Threads, Timers
 from perdure.contract import DispatchRequest
 from perdure.errors import ToolsetUnavailable
 from perdure.mcp import McpToolset
-from perdure.ports import OpenCall, ThreadRecord
+from perdure.records import OpenCall, ThreadRecord
 from perdure.tools import Tool, Toolset
 from stores.memory import MemoryStore
 

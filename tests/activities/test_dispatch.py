@@ -13,7 +13,7 @@ from perdure.batch import AppendMessage, AppendParts, Decide, SyncBatch
 from perdure.contract import DispatchRequest, DispatchResult
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
 from perdure.policy import ErrorType
-from perdure.ports import OpenCall, ThreadRecord
+from perdure.records import OpenCall, ThreadRecord
 from perdure.testing import ScriptedModel
 from perdure.tools import ApprovalPolicy, Tool, function_tool
 from stores.memory import MemoryStore

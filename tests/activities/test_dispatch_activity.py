@@ -23,7 +23,7 @@ from perdure.contract import DispatchRequest, DispatchResult
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
 from perdure.policy import ErrorType
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from perdure.testing import ScriptedModel
 from perdure.tools import function_tool
 from stores.memory import MemoryStore

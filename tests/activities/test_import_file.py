@@ -17,7 +17,7 @@ from perdure.errors import StoreUnavailable
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import FilePart, Message, Status, TextPart, ToolResultPart
 from perdure.policy import ErrorType
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from perdure.testing import ScriptedModel
 from stores.memory import MemoryStore
 

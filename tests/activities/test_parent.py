@@ -7,7 +7,7 @@ from activities.parent import ParentActivities
 from activities.thread_mail import ORIGIN, ThreadMail
 from perdure.contract import TellParentRequest
 from perdure.inputs import Event
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from perdure.thread_texts import child_dismissed
 from stores.memory import MemoryStore
 from tests.activities.mail import FakeCalls

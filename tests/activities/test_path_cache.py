@@ -17,7 +17,7 @@ from perdure.batch import (
 )
 from perdure.large_text import MISSING
 from perdure.messages import Message, Role, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Path, Summary, ThreadRecord
+from perdure.records import Path, Summary, ThreadRecord
 from tests.activities.conversation import FaultyStore
 
 

@@ -10,8 +10,8 @@ from activities.rap_client import RapClient
 from perdure.batch import AppendMessage, AppendParts, CommitResults, SyncBatch
 from perdure.contract import ChooseRequest
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
-from perdure.ports import Choice
 from perdure.rap.manifest import RapTool
+from perdure.records import Choice
 from tests.activities.rap_calls import RapCaller, calling
 from tests.fakes.rap_server import CHOICE, Answer, FakeRapServer, FakeTool
 from tests.fakes.rap_tools import open_sandbox

@@ -11,8 +11,8 @@ from activities.rap_client import UNCERTAIN
 from activities.tool_output import Pending, ToolOutput
 from perdure.contract import DispatchRequest
 from perdure.errors import StoreUnavailable
-from perdure.ports import OpenCall, ThreadRecord
 from perdure.rap.token import CALLBACK_KEY, verify
+from perdure.records import OpenCall, ThreadRecord
 from perdure.tools import Tool
 from stores.memory import MemoryStore
 from tests.activities.rap_calls import DELAYS_S, GATEWAY, calling

@@ -21,7 +21,7 @@ from perdure.errors import StoreUnavailable
 from perdure.inputs import Event
 from perdure.large_text import MISSING
 from perdure.messages import EventPart, ToolCallPart, ToolResultPart
-from perdure.ports import Path, Subscription, ThreadRecord
+from perdure.records import Path, Subscription, ThreadRecord
 from perdure.testing import ScriptedModel
 from stores.memory import MemoryStore
 from tests.activities.mail import FakeCalls, begin_turn

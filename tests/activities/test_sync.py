@@ -26,7 +26,7 @@ from perdure.history import HistoryManager
 from perdure.inputs import INLINE_BYTES, Approval, ToolResult, UserMessage
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
 from perdure.policy import REMEMBERED_DECISIONS, ErrorType
-from perdure.ports import OpenCall, Tail, ThreadRecord
+from perdure.records import OpenCall, Tail, ThreadRecord
 from perdure.testing import ScriptedModel
 from perdure.tools import Tool, function_tool
 from stores.memory import MemoryStore

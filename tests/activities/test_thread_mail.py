@@ -8,7 +8,7 @@ from perdure import ids
 from perdure.codec import digest
 from perdure.inbox import Inbox
 from perdure.inputs import INLINE_BYTES, Control, Event, Interrupt
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from stores.memory import MemoryStore
 from tests.activities.mail import FakeCalls, begin_turn, end_turn
 

@@ -9,7 +9,7 @@ from perdure.batch import SyncBatch, TrackSubscription
 from perdure.builtins import Threads
 from perdure.codec import dumps
 from perdure.inputs import Event
-from perdure.ports import OpenCall, ThreadKind, ThreadRecord
+from perdure.records import OpenCall, ThreadKind, ThreadRecord
 from stores.memory import MemoryStore
 from tests.activities.mail import FakeCalls
 

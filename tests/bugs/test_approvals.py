@@ -12,7 +12,7 @@ from perdure.approval import ApprovalOption, ApprovalRequest
 from perdure.client import PerdureClient
 from perdure.errors import UsageError
 from perdure.messages import Message, ToolCallPart, ToolResultPart
-from perdure.ports import Path
+from perdure.records import Path
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from perdure.view import Call as ViewedCall
 from perdure.view import Response, Result, view

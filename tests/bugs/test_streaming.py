@@ -6,7 +6,7 @@ import pytest
 
 from perdure.agent import Agent
 from perdure.messages import Message, ToolCallPart, ToolResultPart
-from perdure.ports import Snapshot
+from perdure.records import Snapshot
 from perdure.testing import Call, Reply, ScriptedModel
 from perdure.watch import View
 from tests.stack import Stack

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from perdure.errors import StepSealed
 from perdure.messages import Part
-from perdure.ports import StepOutcome
+from perdure.records import StepOutcome
 from perdure.testing import ScriptedModel
 from perdure.turn_buffer import Chunk
 from stores.postgres import PostgresStore

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from perdure.batch import AppendMessage, Operation, SetStatus, SyncBatch, SyncReport
 from perdure.errors import StoreUnavailable
-from perdure.ports import Tail
+from perdure.records import Tail
 from stores.database import Database
 from stores.postgres import PostgresStore
 

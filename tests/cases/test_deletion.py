@@ -10,7 +10,7 @@ from perdure.agent import Agent
 from perdure.batch import AnnotateMessage, DeleteMessage
 from perdure.errors import BlobNotFound, UsageError
 from perdure.messages import TextPart, ToolResultPart
-from perdure.ports import Snapshot
+from perdure.records import Snapshot
 from perdure.testing import Call, Reply, ScriptedModel
 from perdure.watch import View
 from tests.cases.conftest import Converse

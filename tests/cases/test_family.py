@@ -10,7 +10,7 @@ from perdure.agent import Agent
 from perdure.builtins import Threads
 from perdure.errors import UsageError
 from perdure.messages import EventPart
-from perdure.ports import Snapshot, Summary, ThreadRecord
+from perdure.records import Snapshot, Summary, ThreadRecord
 from perdure.testing import Call, Reply
 from perdure.watch import View
 from stores.database import Database

@@ -13,7 +13,7 @@ from perdure import ids
 from perdure.agent import Agent, Limits
 from perdure.errors import StoreUnavailable, UsageError
 from perdure.messages import Status
-from perdure.ports import Tail
+from perdure.records import Tail
 from perdure.testing import Asked, Reply, ScriptedModel
 from perdure.watch import View
 from tests.cases.conftest import Converse

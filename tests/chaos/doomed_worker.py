@@ -30,7 +30,7 @@ from perdure.batch import (
 )
 from perdure.connection import connect_temporal
 from perdure.messages import Part, ToolResultPart
-from perdure.ports import OpenCall, StepOutcome, Tail, ThreadRecord
+from perdure.records import OpenCall, StepOutcome, Tail, ThreadRecord
 from perdure.settings import Settings
 from perdure.turn_buffer import Chunk
 from stores.postgres import PostgresStore

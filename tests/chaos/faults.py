@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from perdure.builtins import SPAWN_THREAD
 from perdure.messages import Message, ToolCallPart, ToolResultPart
-from perdure.ports import Path
+from perdure.records import Path
 from perdure.view import EVENT_TOOL, Call, ModelText, Request, Response, Result, UserText, view
 
 

@@ -13,8 +13,9 @@ from perdure.errors import BlobNotFound, TooManyViews
 from perdure.inbox import MAX_INPUT_BYTES
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import ToolResultPart
-from perdure.ports import MAX_VIEWS, Store
+from perdure.ports import Store
 from perdure.rap.token import callback_token
+from perdure.records import MAX_VIEWS
 from tests.gateway.served import Served
 from tests.gateway.waiting import WaitingThread
 

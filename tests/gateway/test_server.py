@@ -13,7 +13,7 @@ from temporalio.client import Client
 from gateway import callbacks
 from gateway.connection import BoundedConnection
 from perdure.errors import StoreUnavailable
-from perdure.ports import Choice, ThreadRecord
+from perdure.records import Choice, ThreadRecord
 from stores.memory import MemoryStore
 from tests.eventually import eventually
 from tests.gateway.served import LIMIT, Served

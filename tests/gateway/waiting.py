@@ -12,7 +12,8 @@ from perdure.batch import (
     TrackSubscription,
 )
 from perdure.messages import Message, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import StepOutcome, Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import StepOutcome, ThreadRecord
 
 
 class WaitingThread:

@@ -28,7 +28,7 @@ from perdure.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from perdure.ports import OpenCall, StoredTree, TreeMessage
+from perdure.records import OpenCall, StoredTree, TreeMessage
 from tests.properties import hostile_text
 
 THREAD = "thread"

@@ -34,7 +34,7 @@ from perdure.codec import digest
 from perdure.contract import CallOutline, CompleteResult
 from perdure.errors import StaleWriter
 from perdure.messages import Message, Part, ToolCallPart, ToolResultPart
-from perdure.ports import OpenCall, Path, Subscription, Tail, ThreadKind, ThreadRecord
+from perdure.records import OpenCall, Path, Subscription, Tail, ThreadKind, ThreadRecord
 from perdure.tools import KEPT_ARGUMENTS, ToolKind
 from perdure.turn_buffer import Chunk, TurnBuffer, sealed_parts, trim_reasoning
 

@@ -21,7 +21,7 @@ from perdure.history import HistoryManager
 from perdure.history_state import LiveCall, OpenTurn
 from perdure.inputs import ROOT, AnyInput, Approval, Interrupt, Regenerate, ToolResult, TreeChange, UserMessage
 from perdure.messages import Message, Part, TextPart, ToolCallPart
-from perdure.ports import OpenCall, StepOutcome, Tail, ThreadRecord
+from perdure.records import OpenCall, StepOutcome, Tail, ThreadRecord
 from perdure.view import view
 from stores.memory import MemoryStore
 from tests.perdure.driven import PLAIN

@@ -25,7 +25,7 @@ from perdure.errors import ConfigurationError, StoreUnavailable, ThreadNotFound,
 from perdure.inputs import Accepted
 from perdure.large_text import TEXT_BYTES
 from perdure.messages import TextPart
-from perdure.ports import Change
+from perdure.records import Change
 from perdure.testing import ScriptedModel
 from perdure.thread_calls import ThreadCalls
 from stores.memory import MemoryStore

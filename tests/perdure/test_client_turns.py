@@ -14,7 +14,7 @@ from perdure.client import PerdureClient
 from perdure.errors import NotTaken, ThreadNotFound, TurnFailed, UsageError
 from perdure.inputs import ROOT, Accepted, Disposition
 from perdure.messages import Message, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Change, Snapshot
+from perdure.records import Change, Snapshot
 from stores.memory import MemoryStore
 from tests.eventually import eventually
 from tests.perdure.recorded_calls import RecordedCalls

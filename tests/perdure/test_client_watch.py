@@ -18,7 +18,7 @@ from perdure.agent import Agent
 from perdure.client import PerdureClient
 from perdure.errors import StoreUnavailable
 from perdure.messages import TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Change, Choice, Snapshot
+from perdure.records import Change, Choice, Snapshot
 from perdure.testing import Reply, ScriptedModel
 from perdure.turn_buffer import Chunk
 from perdure.watch import View, WatchEvent, is_settled

@@ -26,7 +26,7 @@ from perdure.messages import (
     Usage,
 )
 from perdure.policy import REMEMBERED_INPUTS
-from perdure.ports import Summary
+from perdure.records import Summary
 from perdure.turn import INTERRUPTED, WOKEN
 from perdure.turn_buffer import Chunk
 from perdure.view import Response, Result, UserText, view

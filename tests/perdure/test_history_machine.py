@@ -26,7 +26,7 @@ from perdure.history_state import HistoryState, LiveCall
 from perdure.inbox import Inbox
 from perdure.inputs import AnyInput, Control, Disposition, Event, EventSource, Interrupt, ToolResult, UserMessage
 from perdure.messages import Message, Part, ReasoningPart, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Path, StepOutcome, Tail, ThreadRecord
+from perdure.records import Path, StepOutcome, Tail, ThreadRecord
 from perdure.turn_buffer import Chunk, TurnBuffer, trim_reasoning
 from perdure.view import view
 from stores.memory import MemoryStore

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from perdure.interchange import named_blobs, read_import
 from perdure.messages import Message, TextPart
-from perdure.ports import StoredTree, TreeMessage
+from perdure.records import StoredTree, TreeMessage
 from tests.perdure.exported_trees import Stored, again, encoded, imported, stored_trees
 from tests.perdure.tree_operations import PHASES
 from tests.properties import settings

@@ -19,7 +19,7 @@ from perdure.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from perdure.ports import StoredTree, TreeMessage
+from perdure.records import StoredTree, TreeMessage
 from tests.perdure.client_files import (
     Json,
     call_of,

@@ -10,7 +10,7 @@ from perdure.approval import check_request
 from perdure.batch import ImportMessages, SyncBatch
 from perdure.errors import UsageError
 from perdure.interchange import export_tree, named_blobs
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from stores.memory import MemoryStore
 from tests.perdure.exported_trees import Stored, encoded, stored_trees
 from tests.perdure.tree_operations import PHASES

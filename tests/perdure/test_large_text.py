@@ -8,7 +8,7 @@ from perdure.history import HistoryManager
 from perdure.inputs import Disposition, Event, UserMessage
 from perdure.large_text import MISSING, LargeTexts
 from perdure.messages import EventPart, Message, Part, TextPart
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from stores.memory import MemoryStore
 
 THREAD = "t"

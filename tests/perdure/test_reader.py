@@ -10,8 +10,8 @@ from perdure.approval import ApprovalRequest, Decision
 from perdure.batch import SetDue
 from perdure.errors import StoreUnavailable, ThreadNotFound, UnknownMessage
 from perdure.messages import Message, TextPart, ToolCallPart
-from perdure.ports import Change, Snapshot, StoredTree
 from perdure.reader import ThreadReader
+from perdure.records import Change, Snapshot, StoredTree
 from perdure.turn_buffer import Chunk
 from perdure.watch import View, WatchEvent, is_settled
 from stores.memory import MemoryStore

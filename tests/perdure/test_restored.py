@@ -9,7 +9,7 @@ from perdure.history_state import SpawnPoint, SubscriptionLimits
 from perdure.inputs import Event, ToolResult, UserMessage
 from perdure.messages import Message, Outcome, TextPart, ToolCallPart, ToolResultPart, Usage
 from perdure.policy import REMEMBERED_DECISIONS
-from perdure.ports import StepOutcome, ThreadRecord
+from perdure.records import StepOutcome, ThreadRecord
 from stores.memory import MemoryStore
 
 THREAD = "t"

@@ -17,7 +17,7 @@ from perdure.errors import StaleWriter, StepSealed, StoreUnavailable, ThreadNotF
 from perdure.history_state import SubscriptionLimits
 from perdure.inputs import AnyInput, Control, Event, Interrupt, Mode, ToolResult, UserMessage
 from perdure.messages import EventPart, Message, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import StepOutcome
+from perdure.records import StepOutcome
 from perdure.runtime import AgentThread, Notify
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel
 from perdure.tools import Tool

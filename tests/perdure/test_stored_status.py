@@ -6,7 +6,7 @@ import pytest
 
 from perdure.approval import ApprovalRequest, Decision
 from perdure.messages import Message, Status, ToolResultPart
-from perdure.ports import OpenCall, Tail, ThreadRecord
+from perdure.records import OpenCall, Tail, ThreadRecord
 from perdure.stored_status import open_turn, stored_status
 
 THREAD = ThreadRecord(thread_id="t", agent="a", head_id="m", turn=2)

@@ -9,7 +9,7 @@ from perdure.history import HistoryManager
 from perdure.history_state import HistoryState, SpawnPoint, SubscriptionLimits
 from perdure.inputs import Control, Disposition, Event, Interrupt, ToolResult, UserMessage
 from perdure.messages import EventPart, TextPart, ToolResultPart
-from perdure.ports import Subscription, Summary
+from perdure.records import Subscription, Summary
 from perdure.subscriptions import ARGUMENT_CHARS, too_many
 from perdure.turn import WOKEN
 from perdure.view import Result, view

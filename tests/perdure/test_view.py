@@ -21,7 +21,7 @@ from perdure.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from perdure.ports import Path, Summary
+from perdure.records import Path, Summary
 from perdure.view import (
     EVENT_CHARS,
     EVENT_TOOL,

@@ -10,7 +10,8 @@ from perdure.approval import ApprovalRequest, Decision
 from perdure.batch import SetDue
 from perdure.errors import ViewOutdated
 from perdure.messages import Message, Part, ReasoningPart, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Change, Choice, OpenCall, Path, Snapshot, Step, Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import Change, Choice, OpenCall, Path, Snapshot, Step, ThreadRecord
 from perdure.turn_buffer import Chunk
 from perdure.watch import View, answer_text
 from stores.memory import MemoryStore

@@ -3,7 +3,8 @@
 from perdure.batch import AppendMessage, CommitStep, Operation, SetStatus, SyncBatch, SyncReport
 from perdure.codec import digest
 from perdure.messages import EventPart, Message, Part, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import StepOutcome, Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import StepOutcome, ThreadRecord
 from perdure.turn_buffer import Chunk
 
 THREAD = "t"

@@ -41,7 +41,8 @@ from perdure.messages import (
     ToolResultPart,
     Usage,
 )
-from perdure.ports import Choice, StepOutcome, Store, Summary
+from perdure.ports import Store
+from perdure.records import Choice, StepOutcome, Summary
 from perdure.turn_buffer import Chunk
 
 Call = Callable[[Store], Awaitable[object]]

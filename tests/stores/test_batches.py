@@ -17,7 +17,8 @@ from perdure.batch import (
 )
 from perdure.errors import ContentConflict, StaleWriter, StoreError, ThreadNotFound
 from perdure.messages import Message, Status, TextPart, Usage
-from perdure.ports import Path, Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import Path, ThreadRecord
 from tests.stores.builders import RUNNING, assistant, call, commit, result, settle, started, text, texts, user, write
 
 

@@ -11,7 +11,8 @@ from perdure.batch import AppendMessage
 from perdure.codec import dumps, loads
 from perdure.errors import StaleWriter, StoreUnavailable
 from perdure.messages import Message, ReasoningPart, ToolCallPart, ToolResultPart
-from perdure.ports import Store, Summary, ThreadRecord
+from perdure.ports import Store
+from perdure.records import Summary, ThreadRecord
 from stores.postgres import PostgresStore
 from tests.stores.builders import (
     DONE,

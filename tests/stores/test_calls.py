@@ -7,7 +7,8 @@ import pytest
 from perdure.batch import AppendParts, CommitResults, SetDue, StageResult
 from perdure.errors import BlobNotFound, StoreError
 from perdure.messages import FileRef, ToolResultPart
-from perdure.ports import StepOutcome, Store
+from perdure.ports import Store
+from perdure.records import StepOutcome
 from tests.stores.builders import THREAD, call, commit, result, settle, started, text, with_calls, write
 
 

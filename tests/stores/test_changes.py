@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator
 
 from perdure.batch import CommitResults
 from perdure.messages import Status
-from perdure.ports import Change, Choice, Store
+from perdure.ports import Store
+from perdure.records import Change, Choice
 from perdure.watch import View
 from tests.stores.builders import (
     DONE,

@@ -5,7 +5,8 @@ import pytest
 from perdure.batch import AppendMessage, AppendParts, CloseThread, CommitResults
 from perdure.errors import StoreError
 from perdure.messages import EventPart, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import ThreadRecord
 from stores.postgres import PostgresStore
 from stores.queries import QUERIES
 from tests.stores.builders import (

@@ -6,7 +6,8 @@ import pytest
 
 from perdure.batch import CommitResults
 from perdure.errors import CallNotOpen
-from perdure.ports import Choice, Store
+from perdure.ports import Store
+from perdure.records import Choice
 from tests.stores.builders import THREAD, result, with_calls, write
 
 

@@ -7,7 +7,8 @@ from perdure.batch import CommitResults, Decide, Operation, RememberDecision, Se
 from perdure.codec import dumps
 from perdure.errors import CallNotOpen, StepSealed
 from perdure.messages import Message, Outcome, Part, ToolCallPart, ToolResultPart
-from perdure.ports import Change, OpenCall, StepOutcome, Store
+from perdure.ports import Store
+from perdure.records import Change, OpenCall, StepOutcome
 from perdure.turn import UNDECIDED
 from stores.left_turn import LEFT, UNANSWERED
 from tests.stores.builders import RUNNING, call, commit, result, settle, started, text, write

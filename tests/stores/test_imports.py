@@ -9,7 +9,8 @@ from perdure.batch import ImportedMessage, ImportMessages, Refused, TreeReport
 from perdure.errors import BlobNotFound, StepSealed
 from perdure.ids import imported_message_id
 from perdure.messages import FilePart, TextPart
-from perdure.ports import StepOutcome, Store, StoredTree, ThreadRecord
+from perdure.ports import Store
+from perdure.records import StepOutcome, StoredTree, ThreadRecord
 from tests.stores.builders import RUNNING, call, commit, result, settle, text, write
 from tests.stores.trees import (
     COMPLETE,

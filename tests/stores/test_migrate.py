@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from perdure.codec import dumps
 from perdure.errors import ConfigurationError, StoreUnavailable
-from perdure.ports import Subscription
+from perdure.records import Subscription
 from stores import migrate as module
 from stores.batch_sql import calls
 from stores.migrate import MIGRATIONS, SCHEMA_VERSION, Migration, migrate, read_migrations

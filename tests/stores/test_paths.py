@@ -5,7 +5,8 @@ import pytest
 from perdure.batch import AppendMessage, AppendParts
 from perdure.errors import ContentConflict, StoreError, ThreadNotFound
 from perdure.messages import Message
-from perdure.ports import Counts, Path, Store, Summary, ThreadRecord
+from perdure.ports import Store
+from perdure.records import Counts, Path, Summary, ThreadRecord
 from tests.stores.builders import assistant, call, result, settle, started, text, texts, user, write
 
 

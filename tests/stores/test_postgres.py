@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from perdure.errors import ConfigurationError, StoreUnavailable
-from perdure.ports import Choice, ThreadRecord
+from perdure.records import Choice, ThreadRecord
 from stores.database import Database
 from stores.hint_sender import HintSender
 from stores.postgres import PostgresStore

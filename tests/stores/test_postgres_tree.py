@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.batch import DeleteMessage, ImportedMessage, ImportMessages, ResetThread, SwitchBranch, TreeReport
 from perdure.messages import Message, Status
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from stores.postgres import PostgresStore
 from tests.databases import execute
 from tests.eventually import eventually

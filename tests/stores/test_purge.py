@@ -18,7 +18,8 @@ from perdure.batch import (
 )
 from perdure.errors import BlobNotFound, CallNotOpen, StepSealed
 from perdure.messages import EventPart, FilePart, FileRef, Part, Status, TextPart, ToolResultPart
-from perdure.ports import Choice, StepOutcome, Store, Summary, ThreadRecord
+from perdure.ports import Store
+from perdure.records import Choice, StepOutcome, Summary, ThreadRecord
 from perdure.turn_buffer import Chunk
 from stores.memory import MemoryStore
 from tests.stores.builders import RUNNING, call, commit, delta, result, settle, text, user

@@ -8,7 +8,7 @@ import pytest
 from perdure.batch import Operation, SyncBatch
 from perdure.codec import dumps
 from perdure.errors import StaleWriter, StepSealed
-from perdure.ports import Change, ThreadRecord
+from perdure.records import Change, ThreadRecord
 from stores import batch_sql
 from stores.postgres import PostgresStore
 from tests.eventually import eventually

@@ -8,7 +8,8 @@ import pytest
 from perdure.batch import SyncReport
 from perdure.codec import dumps
 from perdure.errors import StaleWriter, StepSealed, StoreError
-from perdure.ports import OpenCall, Store, StoredTree, ThreadRecord
+from perdure.ports import Store
+from perdure.records import OpenCall, StoredTree, ThreadRecord
 from stores.memory import MemoryStore
 from stores.postgres import PostgresStore
 from tests.stores.builders import started

@@ -7,7 +7,8 @@ import pytest
 from perdure.batch import AppendParts, CommitResults
 from perdure.codec import digest
 from perdure.messages import Message
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import ThreadRecord
 from tests.stores.builders import (
     DONE,
     THREAD,

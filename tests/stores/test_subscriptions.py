@@ -1,7 +1,8 @@
 """Subscriptions: tracked by their call, written again as they go on, removed at their end."""
 
 from perdure.batch import RemoveSubscription, TrackSubscription
-from perdure.ports import Store, Subscription
+from perdure.ports import Store
+from perdure.records import Subscription
 from stores.postgres import PostgresStore
 from tests.stores.builders import started, user, write
 from tests.stores.postgres_eye import connected, run

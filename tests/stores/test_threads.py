@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.errors import StoreError, ThreadNotFound
-from perdure.ports import Choice, Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import Choice, ThreadRecord
 from tests.stores.builders import started
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from perdure.codec import clip
 from perdure.messages import EventPart, Part, TextPart
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import ThreadRecord
 from stores.title import BEGINNING_BYTES
 from tests.stores.builders import text, write
 from tests.stores.trees import answer, delete, imported, item, reset, said, written

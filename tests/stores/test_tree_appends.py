@@ -7,7 +7,8 @@ import pytest
 from perdure.batch import Refused, TreeReport
 from perdure.errors import ContentConflict, StaleWriter, StoreError, ThreadNotFound
 from perdure.messages import Status
-from perdure.ports import Store, StoredTree, ThreadRecord
+from perdure.ports import Store
+from perdure.records import StoredTree, ThreadRecord
 from tests.stores.builders import RUNNING, settle, write
 from tests.stores.trees import answer, branches, conversation, path, refused, running, said, switch, written
 

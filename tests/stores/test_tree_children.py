@@ -8,7 +8,8 @@ import pytest
 from perdure.batch import StoreLateResult
 from perdure.errors import UnknownMessage
 from perdure.messages import ToolResultPart
-from perdure.ports import Change, Store, Summary, ThreadRecord
+from perdure.ports import Store
+from perdure.records import Change, Summary, ThreadRecord
 from tests.stores.builders import call, result, text
 from tests.stores.trees import (
     answer,

@@ -16,7 +16,8 @@ from perdure.errors import UsageError
 from perdure.ids import imported_message_id
 from perdure.inputs import ROOT
 from perdure.messages import Message, Role
-from perdure.ports import Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import ThreadRecord
 from perdure.tree import MessageTree
 from perdure.tree_export import TreeExport, TreeItem
 from tests.perdure.tree_operations import PHASES

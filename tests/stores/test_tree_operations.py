@@ -7,7 +7,8 @@ import pytest
 from perdure.batch import DeleteMessage, Operation, Refused, ResetThread, SwitchBranch, TreeReport
 from perdure.inputs import ROOT
 from perdure.messages import Status
-from perdure.ports import Change, Store, ThreadRecord
+from perdure.ports import Store
+from perdure.records import Change, ThreadRecord
 from tests.stores.builders import write
 from tests.stores.trees import (
     COMPLETE,

@@ -4,7 +4,8 @@ import pytest
 
 from perdure.errors import StepSealed, StoreError
 from perdure.messages import Part, ReasoningPart, TextPart, Usage
-from perdure.ports import StepOutcome, Store
+from perdure.ports import Store
+from perdure.records import StepOutcome
 from perdure.turn_buffer import Chunk
 from tests.stores.builders import (
     DONE,

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from perdure.errors import TooManyViews
-from perdure.ports import MAX_VIEWS, Store, ThreadRecord, View
+from perdure.ports import Store
+from perdure.records import MAX_VIEWS, ThreadRecord, View
 from tests.stores.builders import THREAD, started, text, user, write
 
 

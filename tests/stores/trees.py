@@ -17,7 +17,8 @@ from perdure.batch import (
 )
 from perdure.codec import digest
 from perdure.messages import Message, Part, Role, Status, TextPart
-from perdure.ports import Store, StoredTree, ThreadRecord
+from perdure.ports import Store
+from perdure.records import StoredTree, ThreadRecord
 from tests.stores.builders import RUNNING, THREAD, write
 
 COMPLETE = Status(state="complete")

@@ -13,7 +13,7 @@ from perdure.agent import Agent
 from perdure.builtins import Threads
 from perdure.errors import ThreadNotFound
 from perdure.messages import EventPart, ToolResultPart
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from perdure.view import EVENT_TOOL
 from tests.eventually import eventually

@@ -6,7 +6,7 @@ from typing import Literal
 from typing_extensions import override
 
 from perdure.batch import SyncBatch, SyncReport
-from perdure.ports import ThreadRecord
+from perdure.records import ThreadRecord
 from stores.database import Database
 from stores.postgres import PostgresStore
 

@@ -16,7 +16,7 @@ from perdure.errors import UsageError
 from perdure.history import HistoryManager
 from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint
 from perdure.inputs import Approval, Event, TreeChange, UserMessage
-from perdure.ports import Subscription
+from perdure.records import Subscription
 from perdure.testing import Call, Reply, ScriptedModel
 from stores.database import Database
 from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, by_words, call_in, results_of

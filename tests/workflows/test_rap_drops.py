@@ -11,8 +11,8 @@ import pytest
 from temporalio.client import Client
 
 from perdure.inputs import Event, ToolResult
-from perdure.ports import Summary
 from perdure.rap.token import CALLBACK_KEY, callback_token
+from perdure.records import Summary
 from perdure.testing import Call
 from stores.postgres import PostgresStore
 from tests.eventually import eventually

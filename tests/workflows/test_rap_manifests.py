@@ -8,8 +8,8 @@ from temporalio.client import Client
 
 from activities.catalog import ToolCatalog
 from perdure.agent import Agent, Agents
-from perdure.ports import ThreadRecord
 from perdure.rap.toolset import RapToolset
+from perdure.records import ThreadRecord
 from perdure.settings import Settings
 from perdure.testing import Call
 from stores.postgres import PostgresStore

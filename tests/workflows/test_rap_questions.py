@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
 from perdure.agent import Limits
-from perdure.ports import Choice
+from perdure.records import Choice
 from perdure.testing import Call
 from perdure.watch import View
 from stores.postgres import PostgresStore

@@ -4,7 +4,7 @@ from datetime import UTC
 
 from perdure.cli.conversation import Conversation
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart
-from perdure.ports import Change, OpenCall, Path, Snapshot, ThreadRecord
+from perdure.records import Change, OpenCall, Path, Snapshot, ThreadRecord
 from perdure.turn_buffer import Chunk
 
 THREAD = ThreadRecord(thread_id="t1", agent="demo")

@@ -19,7 +19,7 @@ from perdure.messages import (
     TextPart,
     ToolResultPart,
 )
-from perdure.ports import Path, Snapshot, Step
+from perdure.records import Path, Snapshot, Step
 from perdure.thread_texts import child_report, spawned
 from perdure.turn_buffer import Chunk
 from tests.perdure.cli.reader import ANSWER, CALL, QUESTION, THREAD, Reader, open_call

@@ -7,7 +7,7 @@ from perdure.cli.approval_words import Said
 from perdure.cli.decisions import Decisions
 from perdure.errors import UsageError
 from perdure.messages import Status, ToolCallPart, ToolResultPart
-from perdure.ports import Path, Snapshot
+from perdure.records import Path, Snapshot
 from tests.perdure.cli.reader import ANSWER, CALL, QUESTION, THREAD, Reader
 
 PAUSED = Status(state="requires_action")

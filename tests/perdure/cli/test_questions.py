@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from perdure.cli.questions import Questions, choice_lines, is_attempt, no_choice, selected
 from perdure.messages import ToolResultPart
-from perdure.ports import Choice
+from perdure.records import Choice
 from tests.perdure.cli.reader import ANSWER, CALL, QUESTION, Reader, open_call
 from tests.properties import hostile_text
 

@@ -15,7 +15,7 @@ from perdure.cli.threads import status_lines
 from perdure.contract import CallStatus, SubscriptionStatus, ThreadStatus
 from perdure.dev.temporal_server import TemporalServer
 from perdure.messages import Status, Usage
-from perdure.ports import Choice
+from perdure.records import Choice
 from perdure.testing import Asked, Reply, ScriptedModel
 from perdure.waiting import PendingApproval
 from tests.workflows.conftest import StackFactory

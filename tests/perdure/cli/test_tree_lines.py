@@ -4,7 +4,7 @@ import pytest
 
 from perdure.cli.tree_lines import MAX_INDENT, places, tree_lines, words_of
 from perdure.messages import Message, Role, Status, TextPart, ToolCallPart
-from perdure.ports import StoredTree, TreeMessage
+from perdure.records import StoredTree, TreeMessage
 
 
 def stored(shape: str, head: str, **remembered: str) -> StoredTree:

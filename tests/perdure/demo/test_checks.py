@@ -21,7 +21,7 @@ from perdure.demo.checks import check
 from perdure.demo.evidence import Evidence, Notes
 from perdure.demo.tool_runs import ToolRun
 from perdure.messages import Message, Part, Role, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.ports import Path
+from perdure.records import Path
 
 THREAD = "t1"
 OLD, NEW = 10, 11  # processes of the worker that was killed, and of the one after it
