@@ -148,6 +148,12 @@ class RememberDecision(Wire):
     remembered: RememberedDecision
 
 
+class ForgetDecisions(Wire):
+    """No decision holds for calls to come any more."""
+
+    kind: Literal["forget_decisions"] = "forget_decisions"
+
+
 class ShowInterim(Wire):
     """A preliminary result of an open call: readers see it, and the call goes on. The last one stays."""
 
@@ -260,6 +266,7 @@ Operation = Annotated[
     | CloseThread
     | Decide
     | RememberDecision
+    | ForgetDecisions
     | ShowInterim
     | StoreLateResult
     | SwitchBranch

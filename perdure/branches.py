@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from perdure.codec import Text, dumps, is_json
-from perdure.contract import TreeChanged
+from perdure.contract import ThreadStart, TreeChanged
 from perdure.control import ThreadControl, check_object, made
 from perdure.errors import BlobNotFound, ThreadClosed, UsageError
 from perdure.exported_message import FEEDBACK
@@ -159,7 +159,10 @@ class ThreadBranches(ThreadControl):
         return await self._change_tree(thread_id, "change_tree", request)
 
     async def _change_tree(self, thread_id: str, update: str, request: Regenerate | TreeChange) -> TreeChanged:
-        start = await self._open(thread_id)
+        if isinstance(request, TreeChange) and request.takes_away:
+            start = ThreadStart(title=(await self.store.get_thread(thread_id)).title)
+        else:
+            start = await self._open(thread_id)
         changed = await self._calls.update_with_start(thread_id, update, request, TreeChanged, start)
         if changed.disposition == "rejected":
             raise ThreadClosed.of(thread_id)

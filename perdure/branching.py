@@ -13,6 +13,7 @@ from perdure.batch import (
     AnnotateMessage,
     AppendMessage,
     DeleteMessage,
+    ForgetDecisions,
     ImportMessages,
     Operation,
     RememberDecision,
@@ -122,6 +123,10 @@ class Branching(Draft):
         if turn and _touches(change, turn):
             self._rest() if turn.paused else self._leave_turn("cancelled")
         self._append(_operation(change))
+        if (change.action, change.message_id) == ("reset", ROOT):
+            # Nothing is left of what people have decided in view of.
+            self._append(ForgetDecisions())
+            self._change(remembered=())
         self._change(processed={**self.state.processed, change.id: change.digest})
         return "changed"
 

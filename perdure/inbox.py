@@ -229,6 +229,8 @@ def _reason(error: dict[str, Any]) -> str:
             return f"`{place}` must be 1 to 200 characters without control characters"
         case "model_type" | "model_attributes_type":
             return "it must be an object"
+        case "bool_type":
+            return f"`{place}` must be true or false"
         case _:
             return f"`{place}`: {error['msg'].removeprefix('Value error, ')}"
 

@@ -6,7 +6,7 @@ refused with their name instead of being carried along.
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictBool
 
 from perdure.approval import Short
 from perdure.codec import Text, Wire, digest, dumps
@@ -154,6 +154,11 @@ class TreeChange(Input):
     metadata: dict[str, Any] | None = None
 
     @property
+    def takes_away(self) -> bool:
+        """Whether all it does is to delete; a closed thread takes that too."""
+        return self.action in ("delete", "reset")
+
+    @property
     def digest(self) -> str:
         """What tells this change from another one under the same id."""
         return digest(dumps(self.with_(id="")))
@@ -164,7 +169,7 @@ class Approval(Input):
 
     kind: Literal["approval"] = "approval"
     call_id: InputId
-    approved: bool | None = None
+    approved: StrictBool | None = None
     option_id: InputId | None = None
     text: Short | None = None
     answers: dict[str, Any] | None = None

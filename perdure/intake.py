@@ -215,6 +215,9 @@ class Intake(Branching):
                 return self._disposed(content.id, self._known(content.id, content.digest) or self._dropped())
             case ToolResult():
                 return self._dropped()
+            case TreeChange() if content.takes_away:
+                # Whoever has a right to have words deleted has it after the conversation is over.
+                return self._disposed(content.id, self._tree_change(content))
             case Regenerate() | TreeChange():
                 return self._disposed(content.id, "rejected")
             case Interrupt() | Control() | Approval():

@@ -15,6 +15,7 @@ from perdure.batch import (
     CommitResults,
     CommitStep,
     Decide,
+    ForgetDecisions,
     ImportMessages,
     Operation,
     RememberDecision,
@@ -195,7 +196,7 @@ def to_json(operation: Operation, coalesced: CoalescedSteps) -> dict[str, Any]:
             return {"kind": operation.kind, "call_id": operation.call_id}
         case SetDue():
             return {"kind": operation.kind, "call_id": operation.call_id, "due": operation.due}
-        case CloseThread():
+        case CloseThread() | ForgetDecisions():
             return {"kind": operation.kind}
         case Decide():
             return {"kind": operation.kind, "call_id": operation.call_id, "decision": dumps(operation.decision)}

@@ -15,6 +15,7 @@ from perdure.batch import (
     CommitStep,
     Decide,
     DeleteMessage,
+    ForgetDecisions,
     ImportMessages,
     Operation,
     RememberDecision,
@@ -111,6 +112,8 @@ class MemoryThread(MemoryCalls):
                 self.decide(operation)
             case RememberDecision(remembered=remembered):
                 self._remember_decision(kept(remembered))
+            case ForgetDecisions():
+                self.decisions = ()
             case ShowInterim(result=result):
                 if result.call_id in self.calls:
                     self.change_call(self.open_call(result.call_id).with_(interim=kept(result)))

@@ -187,7 +187,10 @@ def _parent(tree: Tree, operation: AppendMessage) -> str | None:
     if operation.at_root:
         return None
     if operation.beside is not None:
-        return tree.get(operation.beside).parent_id
+        edited = tree.get(operation.beside)
+        if edited.content != operation.message.role:
+            raise UsageError(f"Message {operation.beside!r} is not the user's: only words can be edited; answer anew.")
+        return edited.parent_id
     if operation.answering is not None:
         answered = tree.get(operation.answering)
         return answered.parent_id if answered.content == "assistant" else answered.id

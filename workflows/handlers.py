@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.history import HistoryManager
     from perdure.history_state import HistoryState
     from perdure.inbox import InputKind, read_input
-    from perdure.inputs import Accepted, UserMessage
+    from perdure.inputs import Accepted, TreeChange, UserMessage
     from perdure.policy import CHOOSE as CHOOSE_POLICY
     from perdure.policy import ErrorType
     from workflows.answers import Answer
@@ -151,12 +151,12 @@ class ThreadHandlers:
     def _validate(self, kind: InputKind, value: Any) -> None:
         if self._is_leaving:
             raise ApplicationError("The thread is moving to a new run; send it again.", type=ErrorType.BUSY)
-        if self._history.state.closed:
-            raise refusal(ThreadClosed.of(self._thread_id))
         try:
-            read_input(kind, value, "unnamed")
+            content = read_input(kind, value, "unnamed")
         except UsageError as error:
             raise refusal(error) from error
+        if self._history.state.closed and not (isinstance(content, TreeChange) and content.takes_away):
+            raise refusal(ThreadClosed.of(self._thread_id))
 
     @workflow.update
     async def stop(self, *_: Any) -> Stopped:

@@ -291,6 +291,7 @@ begin
                 delete from perdure.subscriptions where thread = t.thread and call_id = op ->> 'call_id';
             when 'decide' then t := perdure.apply_decide(t, op);
             when 'remember_decision' then perform perdure.remember_decision(t, op);
+            when 'forget_decisions' then delete from perdure.decisions where thread = t.thread;
             when 'show_interim' then t := perdure.apply_show_interim(t, op);
             when 'store_late_result' then t := perdure.apply_store_late_result(t, op);
             when 'annotate_message' then t := perdure.apply_annotate_message(t, op);

@@ -159,3 +159,8 @@ def by_words(replies: dict[str, list[Reply | str]]) -> Answering:
 
 PAY = Reply(Call("pay", '{"amount": 3}'))
 ASK = Reply(Call("ask"))
+
+
+async def typed(talk: Conversation, name: str, payload: object) -> Any:
+    """An update as anybody may type it."""
+    return await talk.stack.handle(talk.thread).execute_update(name, payload)  # pyright: ignore[reportUnknownMemberType]  # the SDK's `args` has no type

@@ -140,7 +140,11 @@ async def test_a_thread_that_takes_nothing_is_told(branches: Fixture) -> None:
         await client.switch_branch(THREAD, "u1")
     await branches.talk.store.close_thread(THREAD)
     branches.calls.sent.clear()
-    for refused in (client.reset(THREAD), client.regenerate(THREAD, "a1"), client.import_thread(THREAD, {})):
+    for refused in (
+        client.switch_branch(THREAD, "u1"),
+        client.regenerate(THREAD, "a1"),
+        client.import_thread(THREAD, {}),
+    ):
         with pytest.raises(ThreadClosed):
             await refused
     assert branches.calls.sent == []

@@ -19,16 +19,11 @@ from perdure.inputs import Approval, Event, TreeChange, UserMessage
 from perdure.records import Subscription
 from perdure.testing import Call, Reply, ScriptedModel
 from stores.database import Database
-from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, by_words, call_in, results_of
+from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, by_words, call_in, results_of, typed
 from tests.cases.recorded_store import RecordedStore, Which, having, nothing
 from tests.eventually import eventually
 from tests.recorded import chain
 from tests.workflows.conftest import StackFactory
-
-
-async def typed(talk: Conversation, name: str, payload: object) -> Any:
-    """An update as anybody may type it."""
-    return await talk.stack.handle(talk.thread).execute_update(name, payload)  # pyright: ignore[reportUnknownMemberType]  # the SDK's `args` has no type
 
 
 class Rig:
