@@ -14,6 +14,7 @@ from perdure.batch import (
     CommitStep,
     Decide,
     DeleteMessage,
+    ForgetDecisions,
     ImportMessages,
     Operation,
     Refused,
@@ -174,6 +175,8 @@ class NaiveStore:
                 self._decide(call_id, decision)
             case RememberDecision(remembered=remembered):
                 self.remembered.append(remembered)
+            case ForgetDecisions():
+                self.remembered = []
             case ShowInterim(result=result):
                 self.interims[result.call_id] = result
             case StoreLateResult(result=result):
