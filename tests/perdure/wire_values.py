@@ -7,6 +7,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
 
 from perdure.codec import Text, Wire
 from perdure.contract import Name
@@ -32,10 +33,16 @@ _leaves: dict[Any, st.SearchStrategy[Any]] = {
 def values_of(kind: type[Wire]) -> st.SearchStrategy[Wire]:
     """Values with any of their fields set."""
     hints = get_type_hints(kind, include_extras=True)
-    required = {name: _values(hints[name]) for name, field in kind.model_fields.items() if field.is_required()}
-    optional = {name: _values(hints[name]) for name, field in kind.model_fields.items() if not field.is_required()}
+    required = {name: _within(field, hints[name]) for name, field in kind.model_fields.items() if field.is_required()}
+    optional = {name: _within(field, hints[name]) for name, field in kind.model_fields.items() if name not in required}
     fields = st.fixed_dictionaries(required, optional=optional)
     return st.deferred(lambda: fields.map(lambda values: kind(**values)))
+
+
+def _within(field: FieldInfo, hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a field, within its bounds if it has some: only times do, and those may be left out."""
+    most = next((about.le for about in field.metadata if hasattr(about, "le")), None)
+    return _values(hint) if most is None else st.none() | st.floats(min_value=0, exclude_min=True, max_value=most)
 
 
 def _values(hint: Any) -> st.SearchStrategy[Any]:
