@@ -154,7 +154,7 @@ async def test_obligation_27_active_subscriptions_are_capped(
         for invocation in server.invocations[1:]:
             await server.result(invocation, "subscribed", subscription=True)
         second, refused = server.invocations[1:]
-        await stack.heard(thread, "There are 2 active subscriptions")
+        await stack.heard(thread, "This thread has 2 active subscriptions")
         assert {known.call_id for known in await store.get_active_subscriptions(thread)} == {first.id, second.id}
         await eventually(lambda: server.received(CANCEL))
         assert [request.json["tool_call_id"] for request in server.received(CANCEL)] == [refused.id]
