@@ -342,7 +342,6 @@ async def test_what_follows_a_turn_that_waits_settles_it(store: Store) -> None:
     [
         (said("v", under="a"), True),
         (answer("v", 2, answering="w"), True),
-        (said("v", beside="w"), True),
         (said("v", under="u"), False),
         (answer("v", 2, answering="a"), False),
         (said("v", at_root=True), False),
