@@ -126,7 +126,7 @@ async def rearrange(data: st.DataObject, talk: Talk) -> None:
             await talk.switch(name)
         case "delete" if name:
             await talk.delete(name)
-        case "edit" if name and not talk.running:
+        case "edit" if name and name.startswith("u") and not talk.running:
             await talk.say(data.draw(words), beside=name)
         case "late" if name and talk.turn > 1:
             turn = data.draw(st.integers(1, talk.turn - 1))
