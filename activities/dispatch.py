@@ -5,8 +5,8 @@ staged there under the call's id before it is reported, so a second run of this 
 returns the staged result instead of running the tool again. What cannot be told is whether a tool whose worker died in
 the middle took effect: it runs again only if it is declared `retry_safe`, otherwise the model is told just that.
 
-Temporal may give up an attempt whose tool runs on, when it was away itself or the store is. The run stays for a while,
-and an attempt that comes to the same worker waits for it instead of taking it for lost.
+Temporal may give up an attempt whose tool runs on, when it was away itself or the store is. The run stays for as long
+as its call is open, and an attempt that comes to the same worker waits for it instead of taking it for lost.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from perdure.agent import Agent, Agents
 from perdure.builtins import CLOSE_THREAD
 from perdure.codec import clip, head
 from perdure.contract import DISPATCH, PREVIEW_CHARS, DispatchRequest, DispatchResult
-from perdure.errors import StoreError, StoreUnavailable, UsageError
+from perdure.errors import CallNotOpen, StoreError, StoreUnavailable, UsageError
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import FileRef, ToolResultPart
 from perdure.policy import ErrorType
@@ -53,21 +53,20 @@ _START_PATIENCE_S = 60.0
 """How long a start is asked for again here; after that another worker may have a better way to the store."""
 
 _ABANDONED_S = 10.0
-"""How long a run goes on for which no attempt waits. Temporal makes the next attempt within a second."""
+"""How often a run for which no attempt waits is looked at. Temporal makes the next attempt within a second unless it is
+away itself: the SDK gives up an attempt whose heartbeats go unanswered, and the outage may last much longer."""
 
 Answer = TypeVar("Answer")
 
 
 @dataclass
 class _Run:
-    """A call that runs in this process, and how many attempts wait for it."""
+    """A call that runs in this process, how many attempts wait for it, and when its time ends by the loop's clock."""
 
     task: asyncio.Task[DispatchResult]
+    ends: float
     attempts: int = 0
-
-    def stop_if_abandoned(self) -> None:
-        if self.attempts == 0:
-            self.task.cancel()
+    watch: asyncio.Task[None] | None = None
 
 
 class DispatchActivities:
@@ -102,7 +101,7 @@ class DispatchActivities:
             details = activity.cancellation_details()
             if details is not None and not details.cancel_requested:
                 if details.not_found or details.timed_out:
-                    asyncio.get_running_loop().call_later(_ABANDONED_S, run.stop_if_abandoned)
+                    run.watch = run.watch or asyncio.create_task(self._watch_abandoned(request, run))
                     raise
                 if details.worker_shutdown:
                     await _stopped(run.task)
@@ -117,9 +116,31 @@ class DispatchActivities:
         place = request.thread_id, request.call_id
         run = self._runs.get(place)
         if run is None:
-            run = self._runs[place] = _Run(asyncio.create_task(self.execute(request)))
+            limit = activity.info().start_to_close_timeout
+            ends = asyncio.get_running_loop().time() + (limit.total_seconds() if limit else math.inf)
+            run = self._runs[place] = _Run(asyncio.create_task(self.execute(request)), ends)
             run.task.add_done_callback(lambda task: self._ended(place, task))
         return run
+
+    async def _watch_abandoned(self, request: DispatchRequest, run: _Run) -> None:
+        """Stop a run when nobody can want it any more: its call is settled, or its time is over.
+
+        Not before: the attempt that will wait for it comes when Temporal is back.
+        """
+        loop = asyncio.get_running_loop()
+        while not run.task.done():
+            await asyncio.wait({run.task}, timeout=_ABANDONED_S)
+            if run.attempts == 0 and (loop.time() >= run.ends or not await self._is_wanted(request)):
+                run.task.cancel()
+                return
+
+    async def _is_wanted(self, request: DispatchRequest) -> bool:
+        try:
+            return (await self._store.get_call(request.thread_id, request.call_id)).result is None
+        except CallNotOpen:
+            return False
+        except StoreUnavailable:
+            return True
 
     def _ended(self, place: tuple[str, str], task: asyncio.Task[DispatchResult]) -> None:
         del self._runs[place]

@@ -70,6 +70,11 @@ class Talk:
         question = Message(id=f"n{self.version}", thread_id=THREAD, role="user", parts=(TextPart(text=text),))
         await self.sync(AppendMessage(message=question))
 
+    async def is_shown(self) -> bool:
+        """Whether the turn goes on, on the branch that is shown. Words that come there settle it first."""
+        shown = {message.id for message in (await self.store.load_history_with_ancestors(THREAD)).messages}
+        return self.running and self.message_id in shown
+
     async def switch(self, message_id: str) -> None:
         """The branch of a message is shown."""
         await self.sync(SwitchBranch(message_id=message_id, input_id=f"i{self.version}", digest=""))

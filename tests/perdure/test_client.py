@@ -176,8 +176,8 @@ async def test_words_that_meet_a_thread_falling_asleep_wake_it(start_stack: Stac
     stack = await start_stack(Agent("echo", model=ScriptedModel(echo), limits=limits))
     runs: set[str] = set()
     for number in range(25):
-        # Hibernation follows the answer by about the idle time: pauses on both sides of it.
-        await asyncio.sleep(0.004 * number)
+        # Hibernation follows the answer by about the idle time, later on a busy machine: pauses on both sides of it.
+        await asyncio.sleep(0.012 * number)
         assert await stack.client.ask(thread, str(number)) == f"you said {number}"
         runs.add((await stack.handle(thread).describe()).run_id)
     assert len(runs) > 2, "the control: it did sleep in between"

@@ -120,7 +120,7 @@ async def rearrange(data: st.DataObject, talk: Talk) -> None:
     names = [one.message.id for one in (await talk.store.load_tree(THREAD, parts=False)).messages]
     name = data.draw(st.sampled_from(names)) if names else None
     match data.draw(st.sampled_from(["note", "switch", "switch", "delete", "edit", "late"])):
-        case "note":
+        case "note" if not await talk.is_shown():
             await talk.note(data.draw(words))
         case "switch" if name:
             await talk.switch(name)

@@ -221,7 +221,7 @@ async def test_the_root_of_a_child_is_what_it_inherits(store: Store) -> None:
     await child(store, "a1", 2)
     await child(store, "a1", 2, "g")
     await written(
-        store, said("k1", thread_id="k"), answer("k2", 1, thread_id="k"), said("k3", thread_id="k"), thread_id="k"
+        store, said("k1", thread_id="k"), said("k2", thread_id="k"), answer("k3", 1, thread_id="k"), thread_id="k"
     )
     assert (await branches(store, "k")).children == {"": ["k1"], "k1": ["k2"], "k2": ["k3"]}
     await child(store, "k1", None, "below", of="k")

@@ -111,7 +111,10 @@ class Twin:
         operation = AppendMessage(message=message, digest="d", input_id=input_id)
 
         def do() -> None:
-            self.tree.add(self._parent(step.kind, name), message.id, role)
+            parent = self._parent(step.kind, name)
+            if step.kind == "beside" and self.tree.get(name).content != role:
+                raise UsageError("only words are edited")
+            self.tree.add(parent, message.id, role)
             self.tree.switch(message.id)
 
         match step.kind:
