@@ -199,6 +199,8 @@ def _catalog(
             tools += toolset.tools
         else:
             tools += offered.get(toolset.name, ())
+    for provider in agent.context:
+        tools += getattr(provider, "tools", ())
     if any(tool.kind == "rap" for tool in tools) and not any(isinstance(own, Subscriptions) for own in agent.toolsets):
         tools += SUBSCRIPTION_TOOLS
     counts = Counter(tool.name for tool in tools)

@@ -6,44 +6,42 @@ Nothing it writes is history before `sync` commits it, and nothing is dispatched
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelMessage, ModelResponse
-from pydantic_ai.models import Model
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.approval_policy import with_approvals
+from activities.budgets import Budgets
 from activities.catalog import Catalog, ToolCatalog
 from activities.heartbeat import heartbeating
+from activities.lost_calls import LostCalls
 from activities.model_calls import judge, outline
-from activities.model_errors import failure
-from activities.model_messages import accepted_files, request_parameters, to_messages, to_parts
+from activities.model_choice import Chosen, ModelChoice
+from activities.model_errors import failure, may_fall_back
+from activities.model_messages import request_parameters, to_parts
 from activities.path_cache import PathCache
+from activities.prices import usage_of
+from activities.request_builder import RequestBuilder
 from activities.step_writer import StepWriter
 from activities.stream_chunks import StreamChunks
-from perdure import ids, models
+from activities.turn_contexts import TurnContexts, kept_context, offered
+from perdure import ids
 from perdure.agent import Agent, Agents
-from perdure.collector import paused_collector
+from perdure.compaction import is_due
 from perdure.contract import COMPLETE, CompleteRequest, CompleteResult
-from perdure.errors import BlobNotFound, ModelError, StepSealed
+from perdure.errors import ModelError, StepSealed, StoreError
 from perdure.messages import Usage
 from perdure.policy import ErrorType
 from perdure.ports import Store
 from perdure.records import Path, StepOutcome
-from perdure.view import Request, Response, view
-
-Built = TypeVar("Built")
+from perdure.turn_context import TurnContext
 
 CLEAN_UP_S = 0.25
 """How long a cancelled call may take to close its connection; the stop does not wait longer for it."""
-
-LONG_PATH = 1_000
-"""Parts of a conversation above which its request is built in a thread: that of so many takes 10 ms."""
 
 HAND_OVER_DELAY = timedelta(milliseconds=1)
 """Another worker starts at once. Temporal reads zero as "not set"."""
@@ -59,9 +57,11 @@ class CompleteActivities:
         self._agents = agents
         self._catalog = catalog or ToolCatalog(store, agents)
         self._paths = paths or PathCache(store)
-        self._models: dict[str, Model[Any]] = {}
-        self._connections = AsyncExitStack()
-        self._long_paths = asyncio.Lock()
+        self._budgets = Budgets(store)
+        self._contexts = TurnContexts(store)
+        self._models = ModelChoice()
+        self._requests = RequestBuilder(store)
+        self._lost = LostCalls(store)
 
     @activity.defn(name=COMPLETE)
     async def complete(self, request: CompleteRequest) -> CompleteResult:
@@ -98,16 +98,14 @@ class CompleteActivities:
         try:
             agent = self._agents[request.agent]
             label = agent.model if isinstance(agent.model, str) else agent.model.model_name
-            if request.step >= agent.limits.steps:
-                detail = f"The turn reached its limit of {agent.limits.steps} model calls."
-                return CompleteResult(finish="limit", detail=detail)
             return await self._step(request, attempt, agent)
         except Exception as error:  # one function decides what every failure becomes
             raise failure(error, label) from error
 
     async def close(self) -> None:
         """Close the connections of the models that were resolved by name."""
-        await self._connections.aclose()
+        await self._lost.close()
+        await self._models.close()
 
     async def _step(self, request: CompleteRequest, attempt: int, agent: Agent) -> CompleteResult:
         if attempt > 1 and (stored := await self._stored(request, attempt, agent)) is not None:
@@ -128,101 +126,111 @@ class CompleteActivities:
         return outline(step.parts, step.outcome, await self._catalog.of(agent, request.thread_id))
 
     async def _ask(self, request: CompleteRequest, attempt: int, agent: Agent) -> CompleteResult:
-        thread_id, turn, step = request.thread_id, request.turn, request.step
-        model = await self._model(agent)
-        catalog = await self._catalog.of(agent, thread_id)
+        if (crossed := await self._budgets.crossed(agent, request)) is not None:
+            return CompleteResult(finish="limit", detail=crossed)
+        catalog = await self._catalog.of(agent, request.thread_id)
         path = await self._path(request)
-        messages = await self._messages(thread_id, path, model)
-        async with StepWriter(self._store, thread_id, turn, step, attempt) as writer:
-            chunks = StreamChunks(thread_id, turn, step)
-            async with model_request_stream(
-                model,
-                messages,
-                model_settings=models.model_settings(model, agent.settings),
-                model_request_parameters=request_parameters(_instructions(agent, catalog), catalog.tools.values()),
-            ) as stream:
-                async for event in stream:
-                    for chunk in chunks.of(event):
-                        writer.add(chunk)
-                response = stream.get()
-            parts, outcome = judge(to_parts(response, thread_id, turn, step), _outcome(response), agent, catalog, path)
-            parts = await with_approvals(parts, agent, catalog)
+        context = await self._contexts.of(agent, request, path)
+        call = _Call(request, attempt, agent, offered(catalog, agent, context), path, context)
+        return await self._answer(call, await self._models.of(agent, path, request))
+
+    async def _answer(self, call: "_Call", models: tuple[Chosen, ...]) -> CompleteResult:
+        """What the first model says that can answer. The next is asked only if nothing has streamed yet."""
+        lost = Usage()
+        for chosen in models:
+            try:
+                return await self._answer_of(chosen, call, lost)
+            except _BrokenOff as broken:
+                lost += broken.usage
+                if chosen is models[-1] or broken.writer.streamed or not may_fall_back(broken.error):
+                    self._lost.count(call.request, call.attempt, lost)
+                    raise broken.error from broken.error.__cause__
+        raise AssertionError("bug: there is no model to ask")
+
+    async def _answer_of(self, chosen: Chosen, call: "_Call", lost: Usage) -> CompleteResult:
+        """The answer of one model; `lost` is what those before it have cost."""
+        request, agent, catalog = call.request, call.agent, call.catalog
+        place = request.thread_id, request.turn, request.step
+        messages = await self._requests.build(agent, request, call.path, call.context, chosen.model)
+        async with StepWriter(self._store, *place, call.attempt) as writer:
+            response = await self._stream(chosen, call, messages, writer, lost)
+            usage = usage_of(response, agent.price)
+            outcome = _outcome(response).with_(usage=usage + lost)
+            parts, outcome = judge(to_parts(response, *place), outcome, agent, catalog, call.path)
+            parts = kept_context(agent, call.context) + await with_approvals(parts, agent, catalog)
             await writer.finish(parts, outcome)
-        return outline(parts, outcome, catalog)
+        return outline(parts, outcome, catalog).with_(compact=is_due(agent.compaction, chosen.model.profile, usage))
+
+    async def _stream(
+        self, chosen: Chosen, call: "_Call", messages: list[ModelMessage], writer: StepWriter, lost: Usage
+    ) -> ModelResponse:
+        request, agent = call.request, call.agent
+        chunks = StreamChunks(request.thread_id, request.turn, request.step)
+        parameters = request_parameters(_instructions(call), call.catalog.tools.values())
+        used = Usage(requests=1)
+        try:
+            async with model_request_stream(
+                chosen.model, messages, model_settings=chosen.settings, model_request_parameters=parameters
+            ) as stream:
+                try:
+                    async for event in stream:
+                        for chunk in chunks.of(event):
+                            writer.add(chunk)
+                finally:
+                    used = usage_of(stream.get(), agent.price)
+                return stream.get()
+        except (asyncio.CancelledError, StoreError):
+            # Stopped, or another attempt has the step.
+            self._lost.count(request, call.attempt, used + lost)
+            raise
+        except Exception as error:  # whatever a provider's client raises: `execute` decides what it becomes
+            raise _BrokenOff(error, used, writer) from error
 
     async def _path(self, request: CompleteRequest) -> Path:
         """The path to the turn's own message, wherever the head is by now: it may have moved between two attempts."""
         own = request.message_id or ids.turn_message_id(request.thread_id, request.turn)
         return await self._paths.load(request.thread_id, own)
 
-    async def _messages(self, thread_id: str, path: Path, model: Model[Any]) -> list[ModelMessage]:
-        seen, wanted = await self._built(path, _seen, path, model)
-        loaded = await asyncio.gather(*(self._file(thread_id, blob) for blob in wanted))
-        found = {blob: data for blob, data in zip(wanted, loaded, strict=True) if data is not None}
-        return await self._built(path, to_messages, seen, model, found)
 
-    async def _built(self, path: Path, build: Callable[..., Built], *arguments: object) -> Built:
-        """What a pure function makes of a path.
+@dataclass(frozen=True)
+class _Call:
+    """A model call, and what it is put together from."""
 
-        A long one takes a second or two: heartbeats, and the other model calls of the worker, go on meanwhile. One at a
-        time, since more would take no less time and would keep the collector from ever running.
-        """
-
-        def built() -> Built:
-            with paused_collector():
-                return build(*arguments)
-
-        if sum(len(message.parts) for message in path.messages) <= LONG_PATH:
-            return built()
-        async with self._long_paths:
-            return await asyncio.to_thread(built)
-
-    async def _file(self, thread_id: str, blob: str) -> bytes | None:
-        try:
-            return await self._store.get_blob(thread_id, blob)
-        except BlobNotFound:
-            # One file that is not stored must not fail every later request: the model reads a note in its place.
-            return None
-
-    async def _model(self, agent: Agent) -> Model[Any]:
-        """One model object for each agent, so that its connections are used again."""
-        model = self._models.get(agent.name)
-        if model is None:
-            model = models.resolve(agent.model, agent.settings)
-            if model is not agent.model:
-                await self._connections.enter_async_context(model)
-            self._models[agent.name] = model
-        return model
+    request: CompleteRequest
+    attempt: int
+    agent: Agent
+    catalog: Catalog
+    path: Path
+    context: TurnContext
 
 
-def _seen(path: Path, model: Model[Any]) -> tuple[tuple[Request | Response, ...], list[str]]:
-    """What the model is to read, and the blobs of the files in it."""
-    seen = view(path)
-    return seen, sorted(set(accepted_files(seen, model)))
+class _BrokenOff(Exception):
+    """A model call failed, after it had used so much and had shown its readers what the writer has written."""
+
+    def __init__(self, error: Exception, usage: Usage, writer: StepWriter) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.usage = usage
+        self.writer = writer
 
 
-def _instructions(agent: Agent, catalog: Catalog) -> str:
-    return "\n\n".join(text for text in (agent.instructions.strip(), catalog.instructions) if text)
+def _instructions(call: _Call) -> str:
+    texts = (call.agent.instructions.strip(), call.catalog.instructions, call.context.instructions)
+    return "\n\n".join(text for text in texts if text)
 
 
 def _outcome(response: ModelResponse) -> StepOutcome:
     if response.finish_reason == "error":
         raise ModelError("The provider broke the answer off with an error. It is tried again.", retryable=True)
-    usage = Usage(
-        requests=1,
-        input_tokens=response.usage.input_tokens,
-        output_tokens=response.usage.output_tokens,
-        cached_tokens=response.usage.cache_read_tokens,
-    )
     match response.finish_reason:
         case "length":
             detail = "The answer was cut off by the output limit."
-            return StepOutcome(finish="length", model=response.model_name, usage=usage, detail=detail)
+            return StepOutcome(finish="length", model=response.model_name, detail=detail)
         case "content_filter":
             detail = "The provider's content filter stopped the answer."
-            return StepOutcome(finish="content_filter", model=response.model_name, usage=usage, detail=detail)
+            return StepOutcome(finish="content_filter", model=response.model_name, detail=detail)
         case _:
-            return StepOutcome(model=response.model_name, usage=usage)
+            return StepOutcome(model=response.model_name)
 
 
 def _handed_over() -> ApplicationError:

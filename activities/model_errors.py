@@ -53,6 +53,11 @@ def failure(error: Exception, model: str) -> ApplicationError:
             return _model_failure(model_error(error, model))
 
 
+def may_fall_back(error: Exception) -> bool:
+    """Whether another model may have better luck with the same request."""
+    return not isinstance(error, _BUGS)
+
+
 def model_error(error: Exception, model: str) -> ModelError:
     """What a provider's error means: a sentence, and whether and when another try makes sense."""
     match error:

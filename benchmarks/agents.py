@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.memory import bytes_in_use
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.builtins import Threads
+from perdure.limits import Limits
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel
 
 RUNS: Final = "BENCHMARK_RUNS"

@@ -1,42 +1,18 @@
 """Agents: a name, a model, instructions, tools and limits, declared in Python and looked up by name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from perdure.builtins import RESERVED
+from perdure.compaction import Compaction
+from perdure.context import ContextProvider
 from perdure.errors import ConfigurationError, UnknownAgent
-from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
+from perdure.limits import Limits, Price
 from perdure.schema import object_schema
 from perdure.tools import Approval, ApprovalPolicy, Tool, ToolKind, Toolset, check_approval, function_tool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of a turn, where crossing one settles it as incomplete and the thread goes on; and of a workflow run.
-
-    Attributes:
-        steps: model calls in one turn.
-        model_timeout: how long one model call may take, retries not counted.
-        parallel_calls: tool calls that a model may make in one step; more are answered with an error result.
-        idle: an idle thread completes its workflow after this and costs nothing; the next input starts it again.
-        history_events: a workflow run continues as new at about so many Temporal events.
-        subscriptions: active ones in one thread; a call that would open one more is answered with an error.
-        events_per_minute: of one subscription; when so many have come in a minute, it is paused.
-        events_per_subscription: in all; a subscription that has sent so many is paused. None: no bound.
-    """
-
-    steps: int = 50
-    model_timeout: timedelta = timedelta(minutes=15)
-    parallel_calls: int = 64
-    idle: timedelta = IDLE_BEFORE_HIBERNATION
-    history_events: int = CONTINUE_AS_NEW_EVENTS
-    subscriptions: int = 100
-    events_per_minute: int = 600
-    events_per_subscription: int | None = None
 
 
 class Agent:
@@ -44,6 +20,24 @@ class Agent:
 
     `approval` says whether people are asked before a call runs, for tools that say nothing of that themselves; the
     runtime's own are among these (`spawn_thread`), except those that only wait.
+
+    Args:
+        name: what threads are started with.
+        model: see above.
+        instructions: what the model is told first, in every thread.
+        tools: declared tools; `agent.tool` declares a function as one.
+        toolsets: tools of servers, and the runtime's own.
+        limits: bounds and budgets.
+        settings: of the model, as pydantic-ai names them: `{"temperature": 0, "thinking": "high"}`.
+        approval: see above.
+        context: context providers, in the order in which they are asked.
+        compaction: what is done when the conversation outgrows the model; None does nothing.
+        fallbacks: models that are asked, in this order, when the one before cannot answer.
+        models: names that threads and messages may choose; None lets them choose any.
+        output: what a turn ends with instead of words: a pydantic model or a JSON schema of an object.
+        history: who keeps the conversation for the model: `local` is the store; `service` is the model's own server,
+            where it has one, and then only what is new is sent.
+        price: what the model costs, where `genai-prices` does not know.
 
     Example:
         >>> agent = Agent("weather", model="openai:gpt-5", instructions="Be brief.")
@@ -64,14 +58,28 @@ class Agent:
         limits: Limits | None = None,
         settings: Mapping[str, Any] | None = None,
         approval: ApprovalPolicy = "never",
+        context: Iterable[ContextProvider] = (),
+        compaction: Compaction | None = Compaction(),  # noqa: B008 - frozen, so it may be shared
+        fallbacks: Iterable[Any] = (),
+        models: Iterable[str] | None = None,
+        output: type[Any] | Mapping[str, Any] | None = None,
+        history: Literal["local", "service"] = "local",
+        price: Price | None = None,
     ) -> None:
         check_approval(f"Agent {name!r}", approval, by_name=True)
         self.name = name
+        self.context = tuple(context)
         self.model = model
         self.instructions = instructions
         self.limits = limits or Limits()
         self.settings = dict(settings or {})
         self.approval: ApprovalPolicy = approval
+        self.compaction = compaction
+        self.fallbacks = tuple(fallbacks)
+        self.models = None if models is None else tuple(models)
+        self.output = output
+        self.history: Literal["local", "service"] = history
+        self.price = price
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             self.add_tool(tool)
@@ -79,6 +87,7 @@ class Agent:
         names = [toolset.name for toolset in self.toolsets]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigurationError(f"Agent {name!r} has two toolsets named {twice!r}; give one another name.")
+        self._check_context()
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -93,9 +102,18 @@ class Agent:
         """
         if tool.name in RESERVED:
             raise ConfigurationError(f"Agent {self.name!r}: the tool name {tool.name!r} is reserved; give it another.")
-        if tool.name in self._tools:
+        if tool.name in self._tools or tool.name in _tools_of(self.context):
             raise ConfigurationError(f"Agent {self.name!r} has two tools named {tool.name!r}; rename one.")
         self._tools[tool.name] = tool
+
+    def _check_context(self) -> None:
+        """Refuse providers that get in each other's way, when the agent is declared and not when it runs."""
+        names = [provider.name for provider in self.context]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ConfigurationError(f"Agent {self.name!r} has two context providers named {twice!r}; rename one.")
+        names = [*self._tools, *_tools_of(self.context)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ConfigurationError(f"Agent {self.name!r} has two tools named {twice!r}; rename one.")
 
     @overload
     def tool(self, function: Function, /) -> Function: ...
@@ -186,6 +204,10 @@ class Agent:
         )
         self.add_tool(tool)
         return tool
+
+
+def _tools_of(providers: Iterable[ContextProvider]) -> list[str]:
+    return [tool.name for provider in providers for tool in getattr(provider, "tools", ())]
 
 
 def _schema(name: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -29,6 +29,8 @@ Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARS, pattern=r"^[^\x
 LOAD, SYNC, COMPLETE, DISPATCH = "load", "sync", "complete", "dispatch"
 SPAWN, NOTIFY, STOP_CHILDREN, CHOOSE = "spawn", "notify", "stop_children", "choose"
 TELL_PARENT = "tell_parent"
+AFTER_TURN, COMPACT, COMPACTED = "after_turn", "compact", "compacted"
+COMPACTION_TYPE = "CompactionWorkflow"
 
 
 class ThreadStart(Wire):
@@ -48,6 +50,7 @@ class ThreadStart(Wire):
     spawn_message_id: Name | None = None
     spawn_parts: int | None = None
     user_id: Name | None = None
+    model: Name | None = None
 
     @classmethod
     def read(cls, value: object) -> Self:
@@ -90,6 +93,8 @@ class LoadResult(Wire):
 
     `servers`: the agent has tool servers, which want to be told of calls that are given up. `revision`: by which rules
     the run goes (`perdure.policy.REVISION`); those that were recorded before there was such a number go by the first.
+    `hooks`: context providers want to be told when a turn is over. `compacts`: the agent's conversations are made
+    shorter when they outgrow the model.
     """
 
     tail: Tail
@@ -103,6 +108,8 @@ class LoadResult(Wire):
     events_per_subscription: int | None = None
     subscriptions: int = 100
     revision: int = 1
+    hooks: bool = False
+    compacts: bool = False
 
 
 class CompleteRequest(Wire):
@@ -150,6 +157,7 @@ class CompleteResult(Wire):
     """What a model call brought. `parts` counts the parts in the turn buffer, `trailing_reasoning` those to trim.
 
     `first_call` is the position of the first tool call among them: a child thread inherits only what is before it.
+    `compact`: the request has grown so long that the conversation is to be made shorter.
     """
 
     parts: int = 0
@@ -162,6 +170,52 @@ class CompleteResult(Wire):
     preview: Text = ""
     detail: Text | None = None
     problems: tuple[Text, ...] = ()
+    compact: bool = False
+
+
+class AfterTurnRequest(Wire):
+    """Input of `after_turn`: a turn is over, and its message is durable."""
+
+    thread_id: str
+    agent: str
+    turn: int
+    message_id: str
+
+
+class AfterTurnResult(Wire):
+    """Output of `after_turn`: which providers' hooks have run, and what sinks could not do, which nobody waits for."""
+
+    finished: tuple[Text, ...] = ()
+    problems: tuple[Text, ...] = ()
+
+
+class CompactRequest(Wire):
+    """Input of the compaction workflow and of `compact`: make shorter what stands before a point.
+
+    The point is after the first `parts` parts of the message, all if that is None; what is newer is never looked at.
+    `number` counts the compactions that the thread has asked for. `forced`: by a person, or since the model refused a
+    request that was too long: then it is done however short the conversation is.
+    """
+
+    thread_id: str
+    agent: str
+    message_id: str
+    parts: int | None = None
+    number: int = 1
+    forced: bool = False
+
+
+class CompactResult(Wire):
+    """Output of `compact`.
+
+    done: a summary was added. nothing: there is nothing before the point that could be left out. void: the point is not
+    on the path any more. empty: the summariser said nothing.
+    """
+
+    outcome: Literal["done", "nothing", "void", "empty"] = "done"
+    summary_id: str | None = None
+    covered: int = 0
+    detail: Text | None = None
 
 
 class DispatchRequest(Wire):

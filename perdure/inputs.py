@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, StrictBool
 
 from perdure.approval import Short
 from perdure.codec import Text, Wire, digest, dumps
-from perdure.messages import FileRef, Outcome
+from perdure.messages import FileRef, Outcome, TurnOptions
 
 INLINE_BYTES = 32 * 1024
 """Content up to this size travels in its signal; larger content is stored first and travels as a blob id."""
@@ -36,7 +36,7 @@ class UserMessage(Input):
 
     They follow the last message of the conversation, or the message `parent_id` (`ROOT`: they begin a conversation of
     their own); or, if only `source_id` is given, they stand beside that message as an edited version of it. Without
-    `run` nobody answers them and nothing is interrupted.
+    `run` nobody answers them and nothing is interrupted. `files` are stored blobs; `options` say how to answer.
     """
 
     kind: Literal["user_message"] = "user_message"
@@ -49,11 +49,14 @@ class UserMessage(Input):
     parent_id: InputId | None = None
     source_id: InputId | None = None
     run: bool = True
+    files: tuple[FileRef, ...] = ()
+    options: TurnOptions | None = None
 
     @property
     def digest(self) -> str:
         """What tells these words from others under the same id, whether they travel inline or as a blob."""
-        return _digest(self.text, self.blob, self.sha256)
+        words = _digest(self.text, self.blob, self.sha256)
+        return digest(dumps([words, *(file.blob for file in self.files)])) if self.files else words
 
 
 class Interrupt(Input):
@@ -117,10 +120,13 @@ class Event(Input):
 
 
 class Control(Input):
-    """What a person decides about a thread: to close it, or to end or resume a subscription (`call_id`)."""
+    """What a person decides about a thread: to close it, to make it shorter for the model, or about a subscription.
+
+    A subscription (`call_id`) is ended or resumed.
+    """
 
     kind: Literal["control"] = "control"
-    action: Literal["close", "cancel_subscription", "resume_subscription"]
+    action: Literal["close", "cancel_subscription", "resume_subscription", "compact"]
     call_id: str = ""
 
 

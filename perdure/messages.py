@@ -90,11 +90,12 @@ class ToolCallPart(PartBase):
 
 
 class FileRef(Wire):
-    """An image or another file that came with a result; the bytes are in a blob."""
+    """An image or another file that came with a result, or with words; the bytes are in a blob."""
 
     media_type: str
     blob: str
     size_bytes: int = 0
+    name: Text | None = None
 
 
 class ToolResultPart(PartBase):
@@ -129,8 +130,21 @@ class EventPart(PartBase):
     origin_arguments: Text | None = None
 
 
+class ContextPart(PartBase):
+    """What a context provider told the model in this turn, kept since the agent's history provider says so.
+
+    It stands in the turn's own message, before what the model answered, and is shown to the model before the words that
+    the turn answers. It is never the user's input. `source` is the provider's name.
+    """
+
+    kind: Literal["context"] = "context"
+    source: Text
+    text: Text = ""
+
+
 Part = Annotated[
-    TextPart | ReasoningPart | FilePart | ToolCallPart | ToolResultPart | EventPart, Field(discriminator="kind")
+    TextPart | ReasoningPart | FilePart | ToolCallPart | ToolResultPart | EventPart | ContextPart,
+    Field(discriminator="kind"),
 ]
 
 
@@ -142,12 +156,54 @@ class Status(Wire):
     detail: Text | None = None
 
 
+class Usage(Wire):
+    """Tokens and money of one or several model calls, as the provider counts them.
+
+    `cached_tokens` are among the input's. `nano_usd` is the price in billionths of a US dollar, whole numbers so that
+    sums are exact; `unpriced` counts the calls whose price is not known, which are not in it. Calls that were given up
+    count with what is known of them.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    nano_usd: int = 0
+    unpriced: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            requests=self.requests + other.requests,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            nano_usd=self.nano_usd + other.nano_usd,
+            unpriced=self.unpriced + other.unpriced,
+        )
+
+
+class TurnOptions(Wire):
+    """How one message is to be answered, where that differs from its thread and agent.
+
+    `model` is a name as an agent's; `settings` are merged over the agent's (`{"thinking": "high"}`).
+    """
+
+    model: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    settings: dict[str, Any] | None = None
+
+
 class Message(Wire):
     """A node of the tree. `parent_parts` cuts an inherited parent: only its first so many parts are on the path.
 
     `turn` is the turn that an assistant's message is; of words and events the one that answers them, 0 if none does.
     `source_id` is the message that this one was edited from: it says so, and changes nothing in the tree. `metadata`
-    is for the people around the conversation and never shown to a model.
+    is for the people around the conversation and never shown to a model. `options` are those of the words that a turn
+    answers; `usage` is what a turn has cost so far.
     """
 
     id: str
@@ -161,21 +217,6 @@ class Message(Wire):
     input_id: str | None = None
     metadata: dict[str, Any] | None = None
     source_id: str | None = None
+    options: TurnOptions | None = None
+    usage: Usage | None = None
     seq: int = 0
-
-
-class Usage(Wire):
-    """Tokens of one or several model calls, as the provider counts them."""
-
-    requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            requests=self.requests + other.requests,
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-        )

@@ -133,6 +133,8 @@ class ErrorType:
     USAGE = "UsageError"
     CLOSED = "ThreadClosed"
     BUSY = "Busy"
+    TOO_LONG = "ContextTooLong"
+    CONTEXT = "ContextProviderFailed"
     CONFIGURATION = "ConfigurationError"
     WORKER_SHUTDOWN = "WorkerShutdown"
     BUG = "Bug"

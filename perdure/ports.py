@@ -8,14 +8,17 @@ from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 from perdure.batch import SyncBatch, SyncReport
-from perdure.messages import Part, ToolResultPart
+from perdure.messages import Part, ToolResultPart, Usage
 from perdure.records import (
     Change,
     Choice,
     Counts,
+    LoggedMessage,
     OpenCall,
     Path,
+    ProviderState,
     Snapshot,
+    Spending,
     Step,
     StepOutcome,
     StoredTree,
@@ -25,6 +28,7 @@ from perdure.records import (
     ThreadRecord,
 )
 from perdure.turn_buffer import Chunk
+from perdure.turn_context import TurnContext
 
 
 class ConversationStore(Protocol):
@@ -54,12 +58,13 @@ class ConversationStore(Protocol):
         ...
 
     async def load_history_with_ancestors(
-        self, thread_id: str, known: str | None = None, message_id: str | None = None
+        self, thread_id: str, known: str | None = None, message_id: str | None = None, *, whole: bool = False
     ) -> Path:
         """The path from the head to the root or the newest summary, in one statement, whatever its length.
 
         With `known`, a message on the path, only what follows it. With `message_id`, the path to that message of the
-        thread instead of to its head. Blobs of texts and files are not resolved. Raises ThreadNotFound, UnknownMessage.
+        thread instead of to its head. `whole` goes on to the root: what summaries stand for is there too, and no
+        summary. Blobs of texts and files are not resolved. Raises ThreadNotFound, UnknownMessage.
         """
         ...
 
@@ -123,8 +128,12 @@ class ConversationStore(Protocol):
         """Exact counts over the current path, inherited messages included."""
         ...
 
-    async def add_summary(self, summary: Summary) -> None:
-        """Hang a summary on its point of the tree. Safe to repeat: one that a deletion has voided stays so."""
+    async def add_summary(self, summary: Summary) -> bool:
+        """Hang a summary on its point of the tree, and add its usage to the thread's; False if it is void.
+
+        It is if its point is gone, if its shape is given and is not that of the path any more, or if a summary with a
+        later point on the way up to it was added meanwhile. Safe to repeat: the first answer stays.
+        """
         ...
 
     async def close_thread(self, thread_id: str) -> None:
@@ -208,5 +217,64 @@ class StateStore(Protocol):
         ...
 
 
-class Store(ConversationStore, StateStore, Protocol):
-    """Both stores over one database, so that `append_messages` persists messages and accepted ids together."""
+class ContextStore(Protocol):
+    """What context providers said and keep, and what was spent."""
+
+    async def put_turn_context(self, thread_id: str, turn: int, step: int, context: TurnContext) -> TurnContext:
+        """Keep what providers said for a model call of a turn; the first one wins and is returned. Safe to repeat."""
+        ...
+
+    async def get_turn_context(self, thread_id: str, turn: int, step: int) -> TurnContext | None:
+        """What providers said for this model call, None if they were not asked yet."""
+        ...
+
+    async def get_provider_states(self, thread_id: str) -> dict[str, ProviderState]:
+        """What providers keep of the thread, by their names."""
+        ...
+
+    async def finish_hook(self, thread_id: str, turn: int, source: str, state: ProviderState | None = None) -> bool:
+        """A provider's hook after a turn has run: remember that, with its state, in one transaction.
+
+        `state.version` is the one that was read; False, and nothing written, if there is another one by now. Of a hook
+        that was finished before nothing is written, and that is True. Safe to repeat. When the last one of a turn is
+        finished, `drop_turn_contexts` forgets what was said in it.
+        """
+        ...
+
+    async def finished_hooks(self, thread_id: str, turn: int) -> tuple[str, ...]:
+        """Names of the providers whose hook after the turn has run."""
+        ...
+
+    async def drop_turn_contexts(self, thread_id: str, turn: int) -> None:
+        """Forget what providers said in a turn that has settled. Safe to repeat."""
+        ...
+
+    async def append_log(self, thread_id: str, source: str, messages: tuple[LoggedMessage, ...]) -> None:
+        """Add to the log of a history provider, all or nothing; messages whose ids are there are left out."""
+        ...
+
+    async def read_log(self, thread_id: str, source: str) -> tuple[LoggedMessage, ...]:
+        """The log of a history provider, oldest first."""
+        ...
+
+    async def set_model(self, thread_id: str, model: str | None) -> None:
+        """The thread's own model from the next model call on; None: its agent's again. Raises ThreadNotFound."""
+        ...
+
+    async def add_usage(self, thread_id: str, turn: int, step: int, attempt: int, usage: Usage) -> None:
+        """Count a model call that brought nothing: it was stopped, or failed. Safe to repeat.
+
+        It is added to its thread, and to the message of its turn if that is there.
+        """
+        ...
+
+    async def get_spending(self, thread_id: str, turn: int | None = None) -> Spending:
+        """What was spent so far, by the thread, its tree and its tenant, and by a turn if one is named.
+
+        Costs more the more threads the tenant has: for those who need it only. Raises ThreadNotFound.
+        """
+        ...
+
+
+class Store(ConversationStore, StateStore, ContextStore, Protocol):
+    """All stores over one database, so that `append_messages` persists messages and accepted ids together."""

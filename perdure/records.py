@@ -1,11 +1,13 @@
 """What stores hold and hand out: threads, paths, open calls, steps, snapshots and changes. Values without behaviour."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import Field
 
 from perdure.approval import ApprovalRequest, Decision, RememberedDecision
 from perdure.codec import Text, Wire
-from perdure.messages import Message, Part, Status, ToolResultPart, Usage
+from perdure.messages import Message, Part, Role, Status, ToolResultPart, Usage
 from perdure.timer import Timer
 from perdure.tools import ToolKind
 from perdure.turn_buffer import Chunk
@@ -42,18 +44,41 @@ class ThreadRecord(Wire):
     seq: int = 0
     turn: int = 0
     usage: Usage = Usage()
+    model: Text | None = None
     created_at: datetime | None = None
     closed_at: datetime | None = None
 
 
+SummaryKind = Literal["summary", "trace", "window"]
+"""What a compaction left: a summary by a model; the words, with one line for each tool call; nothing but a note."""
+
+
+class SummaryItem(Wire):
+    """One message of what a compaction left, in order, where it kept more than one text."""
+
+    role: Literal["user", "assistant"]
+    text: Text
+
+
 class Summary(Wire):
-    """A compaction of everything up to a point of the tree: the first `parts` parts of the message."""
+    """A compaction of everything up to a point of the tree: the first `parts` parts of the message.
+
+    What stands for it is `text`, or `items` if there are any. It covers `covered` messages, and an earlier summary
+    (`previous_id`) with all that this covered; the originals stay. `shape` is that of the path it was made of: one
+    that was made before a deletion above its point is void.
+    """
 
     id: str
     thread_id: str
     message_id: str
     parts: int
     text: Text
+    kind: SummaryKind = "summary"
+    items: tuple[SummaryItem, ...] = ()
+    covered: int = 0
+    previous_id: str | None = None
+    shape: int | None = None
+    usage: Usage = Usage()
 
 
 class Path(Wire):
@@ -61,7 +86,8 @@ class Path(Wire):
 
     `extends` is the message that the reader knew already: the messages follow after it and it is not among them.
     `shape` rises when something on the way up from a message to the root may have changed (a message was deleted or
-    moved, a late result came in): what was read under another number is void.
+    moved, a late result came in, a summary was added): what was read under another number is void. `model` is the
+    thread's, if it has one of its own.
     """
 
     messages: tuple[Message, ...] = ()
@@ -69,6 +95,7 @@ class Path(Wire):
     extends: str | None = None
     seq: int = 0
     shape: int = 0
+    model: Text | None = None
 
 
 class OpenCall(Wire):
@@ -259,12 +286,50 @@ class Snapshot(Wire):
 
 
 class Counts(Wire):
-    """Messages of a thread on its current path, exactly."""
+    """Messages of a thread on its current path, exactly; `visible` are those that no summary stands for."""
 
     total: int = 0
     user: int = 0
     assistant: int = 0
     event: int = 0
+    visible: int = 0
+
+
+class Spent(Wire):
+    """What was spent within some bounds, and since when, in seconds since 1970."""
+
+    usage: Usage = Usage()
+    since: float | None = None
+
+
+class Spending(Wire):
+    """What a turn has spent, its thread, the tree of threads it belongs to, and its tenant.
+
+    A tree is a root thread and all below it. What streams at this moment is not in it.
+    """
+
+    turn: Spent = Spent()
+    thread: Spent = Spent()
+    tree: Spent = Spent()
+    tenant: Spent = Spent()
+
+
+class ProviderState(Wire):
+    """What a context provider keeps of a thread. `version` counts writes; `schema_version` is the provider's own."""
+
+    values: dict[str, Any] = Field(default_factory=dict)
+    version: int = 0
+    schema_version: int = 1
+
+
+class LoggedMessage(Wire):
+    """A message in the log of a history provider that is not the thread's own history. Its id makes it one row."""
+
+    id: Text
+    role: Role
+    text: Text
+    turn: int = 0
+    source: Text | None = None
 
 
 class TreeMessage(Wire):

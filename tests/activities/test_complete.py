@@ -8,7 +8,8 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
 from activities.complete import CompleteActivities
-from perdure.agent import Agents, Limits
+from perdure.agent import Agents
+from perdure.limits import Limits
 from perdure.messages import ReasoningPart, TextPart
 from perdure.policy import ErrorType
 from perdure.testing import Asked, Call, Failure, Reply, Think

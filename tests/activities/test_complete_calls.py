@@ -5,7 +5,7 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.messages import ToolCallPart as WireCall
 
 from activities.model_calls import CUT_OFF
-from perdure.agent import Limits
+from perdure.limits import Limits
 from perdure.testing import Call, Reply
 from tests.activities.conversation import Conversation, requests_of, scripted, with_write
 

@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 from activities.store_call import store_call
 from activities.sync import SyncActivities
 from perdure import ids
-from perdure.agent import Agent, Agents, Limits
+from perdure.agent import Agent, Agents
 from perdure.approval import (
     ApprovalOption,
     ApprovalRequest,
@@ -24,6 +24,7 @@ from perdure.contract import CallOutline, LoadRequest, LoadResult, ThreadStart
 from perdure.errors import StaleWriter, StoreError, StoreUnavailable, ThreadNotFound, UsageError
 from perdure.history import HistoryManager
 from perdure.inputs import INLINE_BYTES, Approval, ToolResult, UserMessage
+from perdure.limits import Limits
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
 from perdure.policy import REMEMBERED_DECISIONS, ErrorType
 from perdure.records import OpenCall, Tail, ThreadRecord

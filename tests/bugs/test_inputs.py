@@ -8,7 +8,8 @@ from pydantic_ai.messages import UserPromptPart
 from temporalio.client import WorkflowExecutionStatus
 
 from perdure import ids
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
+from perdure.limits import Limits
 from perdure.messages import TextPart
 from perdure.testing import Asked, Reply, ScriptedModel
 from tests.chaos.faults import faults

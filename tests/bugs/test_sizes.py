@@ -7,9 +7,10 @@ import pytest
 from temporalio.client import WorkflowHandle
 
 from perdure import ids
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.errors import UsageError
 from perdure.large_text import TEXT_BYTES
+from perdure.limits import Limits
 from perdure.messages import TextPart, ToolResultPart
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from tests.chaos.faults import faults

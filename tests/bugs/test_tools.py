@@ -8,7 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
+from perdure.limits import Limits
 from perdure.messages import Message, ToolCallPart, ToolResultPart
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from perdure.watch import answer_text

@@ -7,11 +7,12 @@ from datetime import timedelta
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.approval import ApprovalOption, ApprovalRequest
 from perdure.contract import TreeChanged
 from perdure.errors import UsageError
 from perdure.inputs import Accepted
+from perdure.limits import Limits
 from perdure.testing import Call, Reply, ScriptedModel
 from tests.cases.conftest import Converse
 from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, call_in, kinds_of, results_of, text_of

@@ -10,8 +10,9 @@ from temporalio.client import WorkflowExecutionStatus
 from typing_extensions import override
 
 from perdure import ids
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.errors import StoreUnavailable, UsageError
+from perdure.limits import Limits
 from perdure.messages import Status
 from perdure.records import Tail
 from perdure.testing import Asked, Reply, ScriptedModel

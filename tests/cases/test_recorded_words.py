@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.codec import clip
+from perdure.limits import Limits
 from perdure.testing import Call, Reply, ScriptedModel
 from tests.cases.conftest import Converse
 from tests.cases.conversation import Conversation, results_of

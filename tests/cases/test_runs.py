@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.errors import TurnFailed
+from perdure.limits import Limits
 from perdure.messages import Status
 from perdure.testing import Call, Failure, Reply, ScriptedModel
 from tests.cases.conftest import Converse

@@ -11,12 +11,13 @@ import pytest
 from temporalio.client import Client
 
 from perdure import ids
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.builtins import Threads
 from perdure.client import PerdureClient
 from perdure.contract import ThreadStart
 from perdure.dev.temporal_server import TemporalServer
 from perdure.inputs import UserMessage
+from perdure.limits import Limits
 from perdure.messages import EventPart, ToolResultPart
 from perdure.testing import Reply
 from perdure.thread_calls import ThreadCalls

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.errors import PerdureError, UsageError
+from perdure.limits import Limits
 from perdure.messages import Message, TextPart, ToolCallPart, ToolResultPart
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from tests.chaos.faults import faults

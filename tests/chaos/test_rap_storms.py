@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from perdure import ids
-from perdure.agent import Limits
+from perdure.limits import Limits
 from perdure.testing import Call
 from perdure.watch import answer_text
 from stores.postgres import PostgresStore

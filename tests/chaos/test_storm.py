@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.client import PerdureClient
+from perdure.limits import Limits
 from perdure.messages import Message, TextPart
 from perdure.testing import ScriptedModel
 from tests.chaos.faults import faults

@@ -145,7 +145,7 @@ def test_a_taken_port_is_named() -> None:
 
 def test_a_port_that_cannot_be_is_named() -> None:
     """One line for a number that is no port, and code 2."""
-    assert "PERDURE_GATEWAY_PORT" in failed("--port", "99999", PERDURE_DATABASE_URL=NOWHERE)
+    assert "PERDURE_GATEWAY_PORT" in failed(PERDURE_GATEWAY_PORT="99999", PERDURE_DATABASE_URL=NOWHERE)
 
 
 def test_a_host_of_another_machine_is_named() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.connection import connect_temporal
 from perdure.dev.temporal_server import TemporalServer
 from perdure.inputs import INLINE_BYTES
+from perdure.limits import Limits
 from perdure.messages import Message, ToolResultPart
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from stores.postgres import PostgresStore

@@ -4,9 +4,10 @@ import asyncio
 import re
 from datetime import timedelta
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.approval import ApprovalRequest
 from perdure.builtins import Threads, Timers
+from perdure.limits import Limits
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel, Think
 from perdure.tools import Toolset
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.agent import Agent, Agents, Limits
+from perdure.agent import Agent, Agents
 from perdure.errors import ConfigurationError, UsageError
+from perdure.limits import Limits
 from perdure.tools import Tool
 
 

@@ -13,10 +13,11 @@ from temporalio.client import (
 from temporalio.service import RPCError
 
 from perdure import ids
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.client import PerdureClient
 from perdure.contract import WORKFLOW_TYPE, ThreadStart, ThreadStatus
 from perdure.errors import ThreadNotFound, TurnFailed, Unreachable, UsageError
+from perdure.limits import Limits
 from perdure.messages import ToolResultPart
 from perdure.testing import Call, Failure, Reply, ScriptedModel
 from perdure.thread_calls import ThreadCalls

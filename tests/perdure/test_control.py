@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.client import PerdureClient
 from perdure.errors import PerdureError, ThreadClosed, ThreadNotFound, Unreachable, UsageError
+from perdure.limits import Limits
 from perdure.rap.toolset import RapToolset
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from stores.postgres import PostgresStore

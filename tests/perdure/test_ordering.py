@@ -6,7 +6,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
+from perdure.limits import Limits
 from perdure.ordering import dispatched_calls, early_dispatches
 from perdure.testing import Call, Reply, ScriptedModel
 from tests.eventually import eventually

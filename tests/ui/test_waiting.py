@@ -7,10 +7,11 @@ from urllib.parse import quote
 import pytest
 
 from perdure import ids
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.builtins import Threads, Timers
 from perdure.connection import connect_temporal
 from perdure.dev.temporal_server import TemporalServer
+from perdure.limits import Limits
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from stores.memory import MemoryStore
 from tests.eventually import eventually

@@ -8,9 +8,10 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from perdure import ids
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.contract import ThreadStatus
 from perdure.errors import ThreadNotFound
+from perdure.limits import Limits
 from perdure.messages import EventPart, Part, ToolResultPart
 from perdure.rap.toolset import RapToolset
 from perdure.testing import Asked, Call, Reply, ScriptedModel

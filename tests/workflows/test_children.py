@@ -3,9 +3,10 @@
 import asyncpg
 import pytest
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.builtins import Threads
 from perdure.inputs import INLINE_BYTES
+from perdure.limits import Limits
 from perdure.testing import Call, Reply
 from tests.chaos.faults import faults
 from tests.eventually import eventually

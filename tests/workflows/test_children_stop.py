@@ -10,8 +10,9 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.builtins import Threads
+from perdure.limits import Limits
 from perdure.testing import Call, Reply
 from tests.eventually import eventually
 from tests.recorded import chained_runs

@@ -13,10 +13,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.builtins import Timers
 from perdure.connection import connect_temporal
 from perdure.dev.temporal_server import TemporalServer
+from perdure.limits import Limits
 from perdure.messages import ToolResultPart
 from perdure.testing import Call, Reply, ScriptedModel
 from perdure.timer import MAX_SECONDS

@@ -6,7 +6,8 @@ import pytest
 from temporalio.client import Client
 
 from activities import catalog
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
+from perdure.limits import Limits
 from perdure.rap.toolset import RapToolset
 from perdure.testing import Call, ScriptedModel
 from stores.postgres import PostgresStore

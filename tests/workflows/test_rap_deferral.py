@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 from temporalio.client import Client
 
-from perdure.agent import Limits
 from perdure.builtins import Threads, Timers
 from perdure.inputs import ToolResult
+from perdure.limits import Limits
 from perdure.messages import EventPart, TextPart, ToolResultPart
 from perdure.testing import Call
 from stores.postgres import PostgresStore

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
-from perdure.agent import Limits
+from perdure.limits import Limits
 from perdure.records import Choice
 from perdure.testing import Call
 from perdure.watch import View

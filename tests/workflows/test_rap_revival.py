@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from temporalio.client import Client
 
-from perdure.agent import Limits
 from perdure.builtins import Timers
 from perdure.inputs import ToolResult
+from perdure.limits import Limits
 from perdure.rap.toolset import RapToolset
 from perdure.testing import Call
 from stores.postgres import PostgresStore

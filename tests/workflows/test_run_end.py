@@ -7,8 +7,9 @@ import pytest
 from temporalio.client import Client
 
 from perdure import ids
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.builtins import Threads
+from perdure.limits import Limits
 from perdure.testing import Call, Reply
 from tests.eventually import eventually
 from tests.recorded import chained_runs

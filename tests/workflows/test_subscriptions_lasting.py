@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from temporalio.client import Client
 
-from perdure.agent import Limits
+from perdure.limits import Limits
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.fakes.rap_server import CANCEL, FakeRapServer, FakeTool

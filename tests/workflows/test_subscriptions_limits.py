@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from temporalio.client import Client
 
-from perdure.agent import Limits
+from perdure.limits import Limits
 from perdure.messages import TextPart
 from perdure.testing import Call
 from stores.postgres import PostgresStore

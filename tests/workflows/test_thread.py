@@ -8,8 +8,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 
 from perdure import ids
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.errors import ThreadNotFound
+from perdure.limits import Limits
 from perdure.messages import Message, ToolResultPart
 from perdure.ordering import dispatched_calls, early_dispatches
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel

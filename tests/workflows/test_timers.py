@@ -8,8 +8,9 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.builtins import Threads, Timers
+from perdure.limits import Limits
 from perdure.messages import EventPart, Message, ToolResultPart
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from perdure.watch import answer_text

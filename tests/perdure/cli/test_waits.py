@@ -11,9 +11,10 @@ from datetime import timedelta
 import pytest
 from temporalio.client import Client
 
-from perdure.agent import Agent, Limits
+from perdure.agent import Agent
 from perdure.builtins import Threads, Timers
 from perdure.dev.temporal_server import TemporalServer
+from perdure.limits import Limits
 from perdure.rap.toolset import RapToolset
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from perdure.tools import Toolset

@@ -1,0 +1,85 @@
+"""Bounds of an agent's turns, threads and runs, and the budgets of what they may spend."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+
+from perdure.errors import ConfigurationError
+from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent; None is without a bound.
+
+    Attributes:
+        model_calls: how many, retries and those that were stopped included.
+        tokens: in and out.
+        usd: US dollars, by the prices of `genai-prices` or the agent's own (`Agent.price`).
+        time: since the beginning of the turn, of the thread, or of the root thread of the tree, waits included.
+    """
+
+    model_calls: int | None = None
+    tokens: int | None = None
+    usd: Decimal | float | None = None
+    time: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a budget that nothing fits into."""
+        for name in ("model_calls", "tokens", "usd"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                raise ConfigurationError(f"Budget({name}={value}) would allow nothing; give more, or leave it out.")
+        if self.time is not None and self.time <= timedelta():
+            raise ConfigurationError(f"Budget(time={self.time}) would allow nothing; give more, or leave it out.")
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it bounds anything."""
+        return self != Budget()
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a model costs that `genai-prices` does not know, in US dollars for a million tokens."""
+
+    input: Decimal | float
+    output: Decimal | float
+    cached_input: Decimal | float | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a turn, where crossing one settles it as incomplete and the thread goes on; and of a workflow run.
+
+    Attributes:
+        steps: model calls in one turn, retries not counted.
+        model_timeout: how long one model call may take, retries not counted.
+        parallel_calls: tool calls that a model may make in one step; more are answered with an error result.
+        idle: an idle thread completes its workflow after this and costs nothing; the next input starts it again.
+        history_events: a workflow run continues as new at about so many Temporal events.
+        subscriptions: active ones in one thread; a call that would open one more is answered with an error.
+        events_per_minute: of one subscription; when so many have come in a minute, it is paused.
+        events_per_subscription: in all; a subscription that has sent so many is paused. None: no bound.
+        turn: what one turn may spend. Budgets are looked at before each model call, so the last one may go over.
+        thread: what one thread may spend, all its turns together.
+        tree: the same of a root thread and all threads below it.
+        tenant: the same of all threads of a tenant.
+    """
+
+    steps: int = 50
+    model_timeout: timedelta = timedelta(minutes=15)
+    parallel_calls: int = 64
+    idle: timedelta = IDLE_BEFORE_HIBERNATION
+    history_events: int = CONTINUE_AS_NEW_EVENTS
+    subscriptions: int = 100
+    events_per_minute: int = 600
+    events_per_subscription: int | None = None
+    turn: Budget = field(default_factory=Budget)
+    thread: Budget = field(default_factory=Budget)
+    tree: Budget = field(default_factory=Budget)
+    tenant: Budget = field(default_factory=Budget)
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        if self.tenant.time is not None:
+            raise ConfigurationError("Limits(tenant=Budget(time=...)): a tenant has no beginning; leave the time out.")
