@@ -57,6 +57,7 @@ class SyncActivities:
             root_thread_id=start.root_thread_id,
             spawn_message_id=start.spawn_message_id,
             spawn_parts=start.spawn_parts,
+            model=start.model,
         )
         stored = await store_call(self._store.create_thread(record))
         if start.user_id and stored.kind == "root" and stored.version == 0:
@@ -79,6 +80,8 @@ class SyncActivities:
             events_per_minute=limits.events_per_minute,
             events_per_subscription=limits.events_per_subscription,
             revision=REVISION,
+            hooks=any(hasattr(one, "after_run") or hasattr(one, "on_invoked") for one in agent.context),
+            compacts=agent.compaction is not None,
         )
 
     def _agent(self, name: str | None) -> Agent:

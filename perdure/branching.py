@@ -25,7 +25,7 @@ from perdure.draft import Draft
 from perdure.errors import UsageError
 from perdure.history_state import HistoryState, LiveCall, OpenTurn, Phase, rested, standing
 from perdure.inputs import ROOT, Approval, Disposition, Regenerate, TreeChange, UserMessage
-from perdure.messages import Message, TextPart
+from perdure.messages import FilePart, Message, TextPart
 from perdure.policy import REMEMBERED_DECISIONS
 from perdure.turn import FOLLOWED
 
@@ -61,7 +61,13 @@ class Branching(Draft):
         return "appended"
 
     def _accept_words(self, message: UserMessage) -> None:
-        part = TextPart(text="" if message.blob else message.text, blob=message.blob)
+        files = (
+            FilePart(media_type=one.media_type, blob=one.blob, size_bytes=one.size_bytes, name=one.name)
+            for one in message.files
+        )
+        words = TextPart(text="" if message.blob else message.text, blob=message.blob)
+        # Files alone are a message too, and then there is no word to be stored.
+        has_words = message.blob or message.text.strip() or not message.files
         parent_id, at_root = message.parent_id, message.parent_id == ROOT
         if self.state.paused_head and parent_id is None and message.source_id is None:
             # The store settles the turn that these words follow: it is not among what is known here.
@@ -72,8 +78,9 @@ class Branching(Draft):
             role="user",
             parent_id=None if at_root else parent_id,
             turn=self.state.turn + 1 if message.run else 0,
-            parts=(part,),
+            parts=(*((words,) if has_words else ()), *files),
             input_id=message.id,
+            options=message.options,
             metadata=message.metadata,
             source_id=message.source_id,
         )

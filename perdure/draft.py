@@ -21,8 +21,9 @@ from perdure.batch import (
 )
 from perdure.codec import Text, clip
 from perdure.contract import CompleteResult
-from perdure.history_state import HistoryState, LiveCall, OpenTurn, SpawnPoint, phase_of, rested
+from perdure.history_state import EndedTurn, HistoryState, LiveCall, OpenTurn, SpawnPoint, phase_of, rested
 from perdure.messages import Message, Part, Status
+from perdure.policy import COMPLETE_ATTEMPTS
 from perdure.records import Subscription
 from perdure.turn import (
     FOLLOWED,
@@ -140,6 +141,12 @@ class Draft:
         if self.state.open:
             self._change(open=self.state.open.with_(running=False, outline=None))
 
+    def retry_step(self) -> None:
+        """Drop what the running step has brought, and go on counting its attempts after those that were made."""
+        self.discard()
+        turn = self._open_turn()
+        self._change(open=turn.with_(attempts=turn.attempts + COMPLETE_ATTEMPTS))
+
     def fail(self, detail: Text) -> None:
         """Settle the turn with the error, wherever it stands: a step that streams is dropped, open calls are closed."""
         turn = self._open_turn()
@@ -194,6 +201,8 @@ class Draft:
             status = status.with_(detail=clip(status.detail, DETAIL_CHARS))
         self._set_status(turn, status)
         self._change(open=None)
+        if self.state.hooks:
+            self._change(ended=(*self.state.ended, EndedTurn(turn=turn.turn, message_id=turn.message_id)))
 
     def _set_status(self, turn: OpenTurn, status: Status) -> None:
         self._append(SetStatus(message_id=turn.message_id, status=status))

@@ -33,6 +33,7 @@ from perdure.codec import Text, digest, dumps
 from perdure.contract import CompleteResult
 from perdure.errors import UnflushedTurn
 from perdure.history_state import (
+    EndedTurn,
     HistoryState,
     LiveCall,
     OpenTurn,
@@ -71,13 +72,15 @@ class HistoryManager:
         self._resumed = False
 
     @classmethod
-    def from_tail(cls, tail: Tail, limits: SubscriptionLimits | None = None, *, pauses: bool = True) -> Self:
-        """Restore a thread from what `StateStore.load_tail` read. For `pauses` see `HistoryState`.
+    def from_tail(
+        cls, tail: Tail, limits: SubscriptionLimits | None = None, *, pauses: bool = True, hooks: bool = False
+    ) -> Self:
+        """Restore a thread from what `StateStore.load_tail` read. For `pauses` and `hooks` see `HistoryState`.
 
         A turn that was open when its last owner vanished is open again, with its calls as they were: it goes on
         where it stopped, since steps and calls are idempotent by their keys.
         """
-        manager = cls(restored(tail, limits or SubscriptionLimits(), pauses=pauses))
+        manager = cls(restored(tail, limits or SubscriptionLimits(), pauses=pauses, hooks=hooks))
         if manager.state.closed:
             manager._decide(Intake.end)
         elif manager.open_turn and manager.open_turn.calls:
@@ -176,6 +179,10 @@ class HistoryManager:
     def discard_turn(self) -> None:
         """Drop the turn buffer, so that the step can be tried again from clean committed history."""
         self._decide(Intake.discard)
+
+    def retry_step(self) -> None:
+        """Drop the turn buffer; the model call is made anew, by attempts that come after all that were made."""
+        self._decide(Intake.retry_step)
 
     def fail_turn(self, detail: Text) -> None:
         """The step failed for good: drop its buffer and settle the turn with the error. The thread goes on."""
@@ -290,6 +297,12 @@ class HistoryManager:
         """Events that are to be handled in child threads, whose sync is through, since the last time."""
         taken = self._base.spawns
         self._hand_out(lambda state: state.with_(spawns=state.spawns[len(taken) :]))
+        return taken
+
+    def take_ended(self) -> tuple[EndedTurn, ...]:
+        """Turns that have settled, whose sync is through, since the last time; none without `HistoryState.hooks`."""
+        taken = self._base.ended
+        self._hand_out(lambda state: state.with_(ended=state.ended[len(taken) :]))
         return taken
 
     def take_cancelled(self) -> tuple[str, ...]:

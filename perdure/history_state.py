@@ -93,6 +93,13 @@ class Spawn(Wire):
     point: SpawnPoint
 
 
+class EndedTurn(Wire):
+    """A turn that has settled, for whoever wants to be told."""
+
+    turn: int
+    message_id: str
+
+
 class SubscriptionLimits(Wire):
     """Bounds of a thread's subscriptions: how many there are at once, and what each may send.
 
@@ -112,7 +119,7 @@ class HistoryState(Wire):
     is settled. `last` is the status of the head, if that is a turn; `paused_head` says that the head is a turn that
     waits for people, and not `open`. `remembered` are decisions for calls to come. With `pauses` a turn that waits for
     people says so in its status: runs of older releases did not. `dismissed` says that a person has closed the thread,
-    and no call of its own.
+    and no call of its own. With `hooks` turns that have settled are kept in `ended` until they are handed out.
     """
 
     thread_id: str
@@ -139,6 +146,8 @@ class HistoryState(Wire):
     remembered: tuple[RememberedDecision, ...] = ()
     pauses: bool = False
     dismissed: bool = False
+    hooks: bool = False
+    ended: tuple[EndedTurn, ...] = ()
 
 
 def phase_of(turn: OpenTurn | None) -> Phase:
@@ -168,7 +177,7 @@ def standing(state: HistoryState) -> Phase:
     return "hidden" if phase == "boundary" else phase
 
 
-def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool) -> HistoryState:
+def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool, hooks: bool = False) -> HistoryState:
     """The state of a thread from what `StateStore.load_tail` read."""
     thread = tail.thread
     unsettled = tail.message is not None and tail.message.status.state in ("running", "requires_action")
@@ -192,6 +201,7 @@ def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool) -> History
         paused_head=tail.paused and not is_head,
         remembered=tail.remembered[-REMEMBERED_DECISIONS:],
         pauses=pauses,
+        hooks=hooks,
     )
 
 

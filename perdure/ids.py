@@ -45,6 +45,11 @@ def child_thread_id(thread: str, cause: str) -> str:
     return _uuid(thread, "child", cause)
 
 
+def compaction_id(thread: str) -> str:
+    """The Temporal workflow id of a thread's compactions, of which there is one at a time."""
+    return "compaction:" + thread
+
+
 def _uuid(*names: str) -> str:
     # JSON-like quoting is not needed: the parts are joined by a character that no caller-given id may contain.
     return str(uuid.uuid5(NAMESPACE, "\x1f".join(names)))

@@ -178,13 +178,13 @@ def read_input(kind: InputKind, value: object, fallback_id: str) -> AnyInput:
         content: AnyInput = _adapters[kind].validate_python(_as_object(kind, value, fallback_id))
     except ValidationError as error:
         raise _refused(kind, "; ".join(_reason(dict(item)) for item in error.errors())) from error
-    if isinstance(content, UserMessage) and not content.text.strip() and content.blob is None:
+    if isinstance(content, UserMessage) and not (content.text.strip() or content.blob or content.files):
         raise _refused(kind, "its text is empty")
     if isinstance(content, TreeChange) and (lacking := _LACKING[content.action](content)):
         raise _refused(kind, f"to {content.action} it needs {lacking}")
     # What JSON cannot hold would fail when the batch is written, and there it would take the thread along.
-    for name in ("metadata", "answers"):
-        if not is_json(getattr(content, name, None)):
+    for name in ("metadata", "answers", "options.settings"):
+        if not is_json(_value(content, name)):
             raise _refused(kind, f"`{name}` holds what JSON cannot, or is nested too deeply")
     if isinstance(content, ToolResult) and content.staged:
         raise _refused(kind, "`staged` is not for callers")
@@ -194,6 +194,13 @@ def read_input(kind: InputKind, value: object, fallback_id: str) -> AnyInput:
     if len(dumps(content)) > MAX_INPUT_BYTES:
         raise _refused(kind, f"it is above {MAX_INPUT_BYTES:,} bytes; the Python client stores large texts first")
     return content
+
+
+def _value(content: AnyInput, name: str) -> object:
+    value: object = content
+    for field in name.split("."):
+        value = getattr(value, field, None)
+    return value
 
 
 _LACKING: dict[str, Callable[[TreeChange], str | None]] = {

@@ -194,6 +194,9 @@ class Intake(Branching):
                 self.cancel_subscription(control.call_id)
             case "resume_subscription":
                 self.resume_subscription(control.call_id)
+            case "compact":
+                # Nothing of what is known here changes: whoever runs the thread has it done.
+                pass
         return "settled"
 
     def _subscribed(self, call: LiveCall, result: ToolResult) -> ToolResult:

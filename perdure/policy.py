@@ -95,6 +95,24 @@ CHOOSE: Final = Policy(
 )
 """Handing a person's choice to a tool server: that person waits, so it is given up within half a minute."""
 
+AFTER_TURN: Final = Policy(
+    timedelta(minutes=5),
+    RetryPolicy(
+        initial_interval=timedelta(seconds=1),
+        maximum_interval=timedelta(minutes=1),
+        maximum_attempts=10,
+    ),
+    HEARTBEAT_TIMEOUT,
+)
+"""What context providers do when a turn is over. It must not be lost to a passing fault of theirs, and must not keep a
+thread from resting for ever: ten tries span about seven minutes, and then the thread's problems name what failed."""
+
+HOOKS_PATIENCE: Final = timedelta(seconds=5)
+"""How long the next turn waits for the hooks after the last one, so that it is told of what they kept."""
+
+COMPACTION_PATIENCE: Final = timedelta(minutes=15)
+"""How long a turn whose request was too long waits for the compaction that is to make it shorter."""
+
 REMOTE: Final = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30))
 REMOTE_ONCE: Final = RetryPolicy(maximum_attempts=1)
 """A tool that is an activity elsewhere: tried again only if it is declared `retry_safe`."""

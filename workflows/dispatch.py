@@ -213,6 +213,8 @@ class ThreadDispatch(ThreadHandlers):
             if report.tree is not None and report.tree.untitled:
                 # Reports of older releases do not say so: their histories replay.
                 self._forget_title()
+        for ended in self._history.take_ended():
+            self._hooks.begin(self._agent, ended)
 
     def _forget_title(self) -> None:
         tail = self._loaded.tail

@@ -8,7 +8,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.errors import UsageError
     from perdure.history import HistoryManager
     from perdure.history_state import OpenTurn, SubscriptionLimits
-    from perdure.inputs import AnyInput, Disposition, Identified, Interrupt, ToolResult, TreeChange
+    from perdure.inputs import AnyInput, Control, Disposition, Identified, Interrupt, ToolResult, TreeChange
     from perdure.records import Tail
     from workflows.answers import Answer
     from workflows.dispatch import ThreadDispatch
@@ -53,7 +53,9 @@ class ThreadDurability(ThreadDispatch):
             events_per_minute=loaded.events_per_minute,
             events=loaded.events_per_subscription,
         )
-        self._history = HistoryManager.from_tail(loaded.tail.with_(calls=calls), limits, pauses=loaded.revision > 1)
+        self._history = HistoryManager.from_tail(
+            loaded.tail.with_(calls=calls), limits, pauses=loaded.revision > 1, hooks=loaded.hooks
+        )
         self._wait_for_dispatched()
         self._children.any = loaded.tail.children > 0
         self._children.start_unstarted(loaded.tail.unstarted)
@@ -85,11 +87,19 @@ class ThreadDurability(ThreadDispatch):
         if interrupts:
             # Once, however often it was asked for: each child passes on what it gets.
             self._children.stop(interrupts[-1].reason or "The parent thread was stopped.")
+        if any(isinstance(content, Control) and content.action == "compact" for content, _ in self._batch):
+            self._compact(forced=True)
         self._batch = []
         self._history.take_interrupted_tool_calls()
         self._calls.stop_settled(self._history.open_turn)
         self._follow_up()
         self._active_at = workflow.now()
+
+    def _compact(self, *, forced: bool) -> None:
+        """Have the conversation made shorter for the model, up to where it stands now, beside what goes on here."""
+        if not self._history.state.closed:
+            point = self._history.safe_spawn_point()
+            self._compactions.begin(self._agent, point, self._history.state.turn, forced=forced)
 
     def _take(self, content: AnyInput) -> None:
         try:

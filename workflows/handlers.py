@@ -5,12 +5,22 @@ Handlers only put things into the mailbox and look at the state. What follows is
 
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from perdure import ids
-    from perdure.contract import CHOOSE, Approved, CallStatus, ChooseRequest, Stopped, ThreadStatus, TreeChanged
+    from perdure.contract import (
+        CHOOSE,
+        Approved,
+        CallStatus,
+        ChooseRequest,
+        CompactResult,
+        Stopped,
+        ThreadStatus,
+        TreeChanged,
+    )
     from perdure.errors import ThreadClosed, UsageError
     from perdure.history import HistoryManager
     from perdure.history_state import HistoryState
@@ -23,6 +33,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.board import Board
     from workflows.calls import Calls
     from workflows.children import Children
+    from workflows.compactions import Compactions
+    from workflows.hooks import Hooks
     from workflows.mailbox import Mailbox
     from workflows.run_length import TASK, UPDATE, RunLength
     from workflows.status import thread_status
@@ -47,6 +59,8 @@ class ThreadHandlers:
         self._calls = Calls()
         self._background = Background(self._board)
         self._children = Children(self._thread_id, self._background, self._length)
+        self._compactions = Compactions(self._thread_id, self._background, self._board, self._length)
+        self._hooks = Hooks(self._thread_id, self._background, self._board, self._length)
         self._is_loaded = False
         self._is_leaving = False
 
@@ -74,8 +88,16 @@ class ThreadHandlers:
 
     @workflow.signal
     def control(self, *control: Any) -> None:
-        """`{"action": "close"}`, or `"cancel_subscription"` and `"resume_subscription"` with a `"call_id"`."""
+        """`{"action": "close"}` or `"compact"`; `"cancel_subscription"`, `"resume_subscription"` with a `"call_id"`."""
         self._mailbox.put("control", control)
+
+    @workflow.signal
+    def compacted(self, *result: Any) -> None:
+        """A compaction of this thread's conversation is over; its own workflow says so."""
+        try:
+            self._compactions.take(CompactResult.model_validate(result[0] if result else None))
+        except ValidationError:
+            self._board.problem("A signal `compacted` was refused: it is not for people to send.")
 
     @workflow.update
     async def send(self, message: Any) -> Accepted:

@@ -11,6 +11,7 @@ one writer, and every wait can be interrupted.
 """
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from typing import Any
 
@@ -33,10 +34,11 @@ with workflow.unsafe.imports_passed_through():
     from perdure.history import HistoryManager
     from perdure.history_state import HistoryState, OpenTurn
     from perdure.inputs import AnyInput, Interrupt
+    from perdure.policy import COMPACTION_PATIENCE, ErrorType
     from perdure.policy import COMPLETE as COMPLETE_POLICY
-    from perdure.policy import ErrorType
     from workflows.attributes import Attributes
     from workflows.calls import seen
+    from workflows.compactions import CompactionState
     from workflows.durability import PAYLOAD_BYTES, ThreadDurability
     from workflows.failure import sentence
     from workflows.handlers import refusal
@@ -56,11 +58,19 @@ class Carried(Wire):
     problems: tuple[Text, ...] = ()
     noted: Problems = Problems()
     children: bool = False
+    compactions: CompactionState = CompactionState()
+    shortened: tuple[int, int] | None = None
 
 
 @workflow.defn(name=WORKFLOW_TYPE)
 class ThreadWorkflow(ThreadDurability):
     """One conversation thread, workflow id `thread:{thread_id}`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The model call for which the conversation was made shorter, and what the model had said of its length.
+        self._shortened: tuple[int, int] | None = None
+        self._too_long = "The request was too long for the model."
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -108,6 +118,8 @@ class ThreadWorkflow(ThreadDurability):
             return await self._wait()
         if turn.calls:
             await self._dispatch(turn)
+        elif self._is_shortening(turn):
+            await self._shorten()
         else:
             await self._complete(turn)
         return True
@@ -133,12 +145,18 @@ class ThreadWorkflow(ThreadDurability):
             self._mailbox.put_first(carried.waiting)
             self._board.restore(carried.lines, carried.problems, carried.noted)
             self._children.any = carried.children
+            self._compactions.state = carried.compactions
+            self._shortened = carried.shortened
             self._wait_for_dispatched()
         self._is_loaded = True
         self._attributes = Attributes(self._loaded.tail.thread, enabled=self._loaded.search_attributes)
 
     async def _complete(self, turn: OpenTurn) -> None:
         """One model call, raced against inputs; then its step is durable."""
+        if turn.step == 0:
+            await self._hooks.over(self._has_ready)
+            if self._has_ready():
+                return
         number, step = self._history.begin_step()
         self._length.add(ACTIVITY + TASK)
         self._show("running" if step else None)
@@ -171,15 +189,60 @@ class ThreadWorkflow(ThreadDurability):
         try:
             outline = model_call.result()
         except ActivityError as error:
-            why = sentence(error, "The model call failed")
-            self._history.fail_turn(why)
-            self._board.line("Assistant", f"({why})")
+            if self._may_shorten(error, turn):
+                return
+            self._fail(sentence(error, "The model call failed"))
         else:
             self._history.handle_step(outline)
             self._history.flush_turn_trimming_reasoning()
             self._board.step(outline)
             self._board.problems_of(outline)
         await self._sync()
+        if model_call.exception() is None and model_call.result().compact:
+            self._compact(forced=False)
+
+    def _fail(self, why: str) -> None:
+        self._history.fail_turn(why)
+        self._board.line("Assistant", f"({why})")
+
+    # -- a conversation that is too long for its model ---------------------------------------------------------
+
+    def _may_shorten(self, error: ActivityError, turn: OpenTurn) -> bool:
+        """Whether the model call is to be made once more, after a compaction: once for each step (case B02)."""
+        cause = error.cause
+        is_too_long = isinstance(cause, ApplicationError) and cause.type == ErrorType.TOO_LONG
+        step = turn.turn, turn.step
+        if not is_too_long or not self._loaded.compacts or self._shortened == step:
+            return False
+        self._shortened, self._too_long = step, sentence(error, "The model call failed")
+        self._history.retry_step()
+        # One that is under way already may be enough.
+        self._compact(forced=True)
+        return self._compactions.running
+
+    def _is_shortening(self, turn: OpenTurn) -> bool:
+        """Whether the turn waits for the compaction that its model call needs."""
+        return self._shortened == (turn.turn, turn.step) and (
+            self._compactions.running or self._compactions.last is not None
+        )
+
+    async def _shorten(self) -> None:
+        """Wait for the compaction, raced against inputs; without one that helps the turn fails as it would have."""
+        if self._compactions.running:
+            self._length.add(TIMER + TASK)
+            with contextlib.suppress(TimeoutError):
+                await workflow.wait_condition(
+                    lambda: not self._compactions.running or self._has_ready(),
+                    timeout=COMPACTION_PATIENCE,
+                    timeout_summary="until the conversation is compacted",
+                )
+                if self._compactions.running:
+                    return
+        result, self._compactions.last = self._compactions.last, None
+        if result is None or result.outcome != "done":
+            why = result.detail if result and result.detail else "no compaction came that makes it shorter."
+            self._fail(f"{self._too_long} It could not be made shorter: {why}")
+            await self._sync()
 
     # -- durability --------------------------------------------------------------------------------------------
 
@@ -256,6 +319,8 @@ class ThreadWorkflow(ThreadDurability):
             lines=self._board.lines,
             noted=self._board.noted,
             children=self._children.any,
+            compactions=self._compactions.state,
+            shortened=self._shortened,
         )
         workflow.continue_as_new(args=[None, carried], memo=self._attributes.memo)
 
