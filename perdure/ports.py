@@ -268,10 +268,11 @@ class ContextStore(Protocol):
         """
         ...
 
-    async def get_spending(self, thread_id: str, turn: int | None = None) -> Spending:
+    async def get_spending(self, thread_id: str, turn: int | None = None, *, wide: bool = True) -> Spending:
         """What was spent so far, by the thread, its tree and its tenant, and by a turn if one is named.
 
-        Costs more the more threads the tenant has: for those who need it only. Raises ThreadNotFound.
+        Costs more the more threads the tenant has, so without `wide` the tree and the tenant are left out. Raises
+        ThreadNotFound.
         """
         ...
 
