@@ -8,8 +8,9 @@ import typer
 from perdure.cli.approval_words import YES
 from perdure.cli.prefixes import message_named, named, short_ids
 from perdure.cli.printable import one_line
-from perdure.cli.threads import InputName, Json, Thread, TurnMode, show_accepted, with_client
+from perdure.cli.threads import Json, Thread, with_client
 from perdure.cli.tree_lines import label, tree_lines
+from perdure.cli.words import InputName, TurnMode, show_accepted
 from perdure.client import PerdureClient
 from perdure.codec import clip, dumps, loads
 from perdure.errors import UsageError

@@ -1,10 +1,8 @@
-"""The commands that do one thing to one thread: start, send, interrupt, stop, status, history, children, close."""
+"""The commands that do one thing to one thread: interrupt, stop, status, children, close."""
 
 import asyncio
 import getpass
-import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
@@ -13,16 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from perdure.cli.approval_words import call_line, request_lines
-from perdure.cli.conversation import Conversation
-from perdure.cli.printable import one_line, printable
+from perdure.cli.printable import one_line
 from perdure.cli.questions import choice_lines
-from perdure.cli.terminal import PlainTerminal
-from perdure.cli.tree_lines import places
 from perdure.client import PerdureClient
 from perdure.codec import clip, dumps
 from perdure.contract import SubscriptionStatus, ThreadStatus
-from perdure.errors import NotTaken, UsageError
-from perdure.inputs import Accepted, InputId, Mode
+from perdure.errors import UsageError
+from perdure.inputs import InputId
 from perdure.ports import Store
 from perdure.quantity import quantity
 from perdure.records import Choice, ThreadRecord
@@ -52,59 +47,7 @@ def id_typed(text: str | None) -> str | None:
 
 
 Thread = Annotated[str, typer.Argument(help="The thread's id.", callback=id_typed)]
-Json = Annotated[bool, typer.Option("--json", help="As JSON, one thing in each line.")]
-InputName = Annotated[
-    str | None,
-    typer.Option(help="The message's id: sent twice under one id, it is answered once.", callback=id_typed),
-]
-TurnMode = Annotated[Mode, typer.Option(help="What it does to a turn that is under way.")]
-
-
-def start(
-    thread: Annotated[
-        str | None, typer.Argument(help="The id of the new thread; left out: one is made.", callback=id_typed)
-    ] = None,
-    agent: Annotated[str | None, typer.Option(help="The agent's name; left out: the worker's first.")] = None,
-    tenant: Annotated[str, typer.Option(help="Whose thread it is.")] = "default",
-    title: Annotated[str | None, typer.Option(help="A title for people.")] = None,
-    user: Annotated[str | None, typer.Option(help="The end user's id, which tool servers are told.")] = None,
-) -> None:
-    """Start a thread and print its id. A thread that exists stays as it is."""
-
-    async def run(client: PerdureClient) -> None:
-        typer.echo(await client.start(thread, agent=agent, tenant=tenant, title=title, user_id=user))
-
-    with_client(run)
-
-
-def send(
-    thread: Thread,
-    text: Annotated[str, typer.Argument(help="What to say; `-` reads it from the standard input.")],
-    id: InputName = None,
-    mode: TurnMode = "interrupt",
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
-) -> None:
-    """Send a message to a thread, and print what became of it. One that is not taken ends it with code 1."""
-
-    async def run(client: PerdureClient) -> None:
-        words = sys.stdin.read() if text == "-" else text
-        if wait:
-            typer.echo(printable(await client.ask(thread, words, id=id, mode=mode)))
-            return
-        show_accepted(await client.send(thread, words, id=id, mode=mode))
-
-    with_client(run)
-
-
-def show_accepted(accepted: Accepted) -> None:
-    """Print what became of words.
-
-    Raises:
-        NotTaken: if the thread did not take them.
-    """
-    if refused := NotTaken.of(accepted.disposition, accepted.detail):
-        raise refused
-    typer.echo(f"{accepted.disposition} {accepted.message_id}")
+Json = Annotated[bool, typer.Option("--json", help="As JSON Lines: one JSON object in each line.")]
 
 
 def interrupt(
@@ -156,34 +99,13 @@ async def _working_below(store: Store, thread_id: str) -> int:
     return await below(thread_id)
 
 
-def status(thread: Thread, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+def status(
+    thread: Thread, json: Annotated[bool, typer.Option("--json", help="As one JSON object, in one line.")] = False
+) -> None:
     """Show what a thread is doing. One that hibernates is not woken for it."""
 
     async def run(client: PerdureClient) -> None:
         typer.echo(dumps(await client.status(thread)) if json else await show_status(client, thread))
-
-    with_client(run)
-
-
-def history(
-    thread: Thread,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, one message in each line, nothing clipped.")] = False,
-) -> None:
-    """Show a whole conversation."""
-
-    async def run(client: PerdureClient) -> None:
-        if json:
-            for message in await client.history(thread):
-                typer.echo(dumps(message))
-            return
-        async with aclosing(client.watch(thread)) as events:
-            conversation = Conversation(PlainTerminal(), limit=None)
-            conversation.places = places(await client.store.load_tree(thread, parts=False))
-            conversation.show(await anext(events))
-            if not conversation.view.messages:
-                typer.echo("Nothing was said yet.")
-            for approval in conversation.view.approvals:
-                typer.echo("\n".join(approval_lines(thread, approval)))
 
     with_client(run)
 
@@ -199,7 +121,8 @@ def close(thread: Thread) -> None:
 
 
 def children(
-    thread: Thread, json: Annotated[bool, typer.Option("--json", help="As JSON, one thread in each line.")] = False
+    thread: Thread,
+    json: Annotated[bool, typer.Option("--json", help="As JSON Lines: one thread in each line.")] = False,
 ) -> None:
     """Show the child threads of a thread as a tree, with what each does; closed ones are left out."""
 
@@ -250,9 +173,12 @@ def status_lines(status: ThreadStatus, approvals: Sequence[PendingApproval] = ()
             f"the last turn ended early: {last.reason}" + (f" ({one_line(last.detail)})" if last.detail else "")
         )
     today = datetime.now(UTC).astimezone().date()
+    # What is asked about a call is told with all of it below.
+    asked = {approval.call_id for approval in approvals}
     lines += [
         f"{call_state(call, None, today)}: {one_line(call.tool)}({one_line(call.preview)}) {one_line(call.call_id)}"
         for call in status.open_calls
+        if call.call_id not in asked
     ]
     lines += [line for approval in approvals for line in approval_lines(status.thread_id, approval)]
     lines += [line for choice in status.choices for line in _question_lines(choice)]

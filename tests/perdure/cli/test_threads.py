@@ -149,7 +149,7 @@ def test_the_status_says_what_else_a_thread_waits_for() -> None:
 
 
 def test_the_status_says_what_is_asked_before_a_call_runs() -> None:
-    """With the options, and the command that answers."""
+    """Once, with the options and the command that answers; a call of which nothing more is known keeps its line."""
     status = ThreadStatus(
         thread_id="t1",
         agent="demo",
@@ -159,11 +159,11 @@ def test_the_status_says_what_is_asked_before_a_call_runs() -> None:
     request = ApprovalRequest(prompt="Pay?", options=(ApprovalOption(id="yes", label="Yes"),))
     asked = PendingApproval(call_id="c1", message_id="a1", tool="pay", arguments='{"to": "\\u001b"}', request=request)
     assert status_lines(status, (asked,))[1:-1] == [
-        "waiting for approval: pay({}) c1",
         '? pay(to="\\u001b") waits for approval: Pay?',
         "  1 Yes",
         "  `perdure approve t1 c1`, or `perdure deny`",
     ]
+    assert status_lines(status)[1:-1] == ["waiting for approval: pay({}) c1"]
 
 
 def test_one_is_not_several() -> None:
