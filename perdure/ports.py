@@ -276,6 +276,10 @@ class ContextStore(Protocol):
         """
         ...
 
+    async def get_tenant_usage(self, tenant: str) -> Usage:
+        """What all threads of a tenant have spent so far; nothing if it has none."""
+        ...
+
 
 class Store(ConversationStore, StateStore, ContextStore, Protocol):
     """All stores over one database, so that `append_messages` persists messages and accepted ids together."""
