@@ -7,6 +7,7 @@ Nothing is guessed: arguments that were cut off are not completed, unknown names
 from typing import Any
 
 from activities.catalog import Catalog
+from activities.final_result import answered, asked_again, objection
 from perdure.agent import Agent
 from perdure.approval import ApprovalRequest, arguments_digest
 from perdure.builtins import TIMED
@@ -14,6 +15,7 @@ from perdure.codec import clip, dumps, loads_object
 from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import Part, ReasoningPart, TextPart, ToolCallPart
+from perdure.output import FINAL_RESULT
 from perdure.records import Path, StepOutcome
 from perdure.schema import check_arguments
 from perdure.subscriptions import ARGUMENT_CHARS
@@ -35,13 +37,19 @@ def judge(
 
     A first cut-off gives the model one more round. A second one in a row ends the turn as `length`, since with the
     same limit it would only go on like that (case B31); its calls are left out, as are those of a filtered answer:
-    a turn ends on words.
+    a turn ends on words, or with the output that the agent declares.
     """
-    if not any(isinstance(part, ToolCallPart) for part in parts):
+    has_calls = any(isinstance(part, ToolCallPart) for part in parts)
+    cut = outcome.finish == "length" or (has_calls and _used_up(outcome, agent))
+    if agent.output is not None and not cut and outcome.finish != "content_filter":
+        if (final := answered(parts, agent.output)) is not None:
+            return final, outcome
+        if not has_calls:
+            return asked_again(parts, path), outcome.with_(finish="tool_calls")
+    if not has_calls:
         return parts, outcome
     if outcome.finish == "content_filter":
         return _without_calls(parts), outcome
-    cut = outcome.finish == "length" or _used_up(outcome, agent)
     judged = _judge_each(parts, agent, catalog, cut)
     cut_call = any(isinstance(part, ToolCallPart) and _was_cut(part) for part in judged)
     if cut_call and _cut_before(path):
@@ -75,7 +83,7 @@ def _judge_each(parts: tuple[Part, ...], agent: Agent, catalog: Catalog, cut: bo
     last = next((part for part in reversed(parts) if not isinstance(part, ReasoningPart)), None)
     for part in parts:
         if isinstance(part, ToolCallPart):
-            error = _objection(part, index, agent, catalog, cut, is_last=part is last)
+            error = _objection(part, index, parts, agent, catalog, cut, is_last=part is last)
             part = part if error is None else part.with_(error=error)
             index += 1
         judged.append(part)
@@ -83,7 +91,14 @@ def _judge_each(parts: tuple[Part, ...], agent: Agent, catalog: Catalog, cut: bo
 
 
 def _objection(
-    call: ToolCallPart, index: int, agent: Agent, catalog: Catalog, cut: bool, *, is_last: bool
+    call: ToolCallPart,
+    index: int,
+    parts: tuple[Part, ...],
+    agent: Agent,
+    catalog: Catalog,
+    cut: bool,
+    *,
+    is_last: bool,
 ) -> str | None:
     if cut and is_last:
         return f"{CUT_OFF} {_SHORTER}"
@@ -93,6 +108,9 @@ def _objection(
         if cut:
             return f"{CUT_OFF} {_SHORTER}"
         return f"The arguments are not a JSON object ({clip(str(error), 200)}), so the call was not run."
+    if agent.output is not None and call.tool == FINAL_RESULT:
+        # One that fits comes here only if something after it was cut off.
+        return objection(call, parts, agent.output) or f"{CUT_OFF} {_SHORTER}"
     tool = catalog.tools.get(call.tool)
     if tool is None:
         names = ", ".join(catalog.tools) or "none"

@@ -4,6 +4,7 @@ Providers' clients do not retry, so this is where it is decided whether a call i
 reads. The sentence says what happened and what to do; it never holds a key.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from pydantic_ai import exceptions as wire
@@ -46,6 +47,8 @@ def failure(error: Exception, model: str) -> ApplicationError:
             return ApplicationError(str(error), type=ErrorType.CONFIGURATION, non_retryable=True)
         case wire.UserError():
             return ApplicationError(_clipped(error), type=ErrorType.CONFIGURATION, non_retryable=True)
+        case wire.ModelContextWindowExceededError():
+            return ApplicationError(str(model_error(error, model)), type=ErrorType.TOO_LONG, non_retryable=True)
         case _ if isinstance(error, _BUGS):
             text = f"bug: {type(error).__name__} while asking {model}: {_clipped(error)}"
             return ApplicationError(text, type=ErrorType.BUG, non_retryable=True)
@@ -54,8 +57,33 @@ def failure(error: Exception, model: str) -> ApplicationError:
 
 
 def may_fall_back(error: Exception) -> bool:
-    """Whether another model may have better luck with the same request."""
-    return not isinstance(error, _BUGS)
+    """Whether another model may have better luck with the same request.
+
+    It may with whatever is wrong with this one: its limits, its server, its key, its name, what it takes. Not with what
+    is wrong here (a bug, the store, a stop, a provider of context), nor with what was filtered: another model is not to
+    be asked for what one has refused.
+    """
+    match error:
+        case ApplicationError() | StoreError() | UsageError() | wire.ContentFilterError():
+            return False
+        case _:
+            return not isinstance(error, _BUGS)
+
+
+def decisive(failures: Sequence[ApplicationError]) -> ApplicationError:
+    """Of the failures of several models, in the order in which they were asked, the one that is reported.
+
+    A conversation that was too long for one can be made shorter; else the first that another try may help with, so
+    that a fallback without a key does not end a turn that waiting would have saved; else the first.
+    """
+    too_long = (failure for failure in failures if failure.type == ErrorType.TOO_LONG)
+    retryable = (failure for failure in failures if not failure.non_retryable)
+    return next(too_long, None) or next(retryable, None) or failures[0]
+
+
+def cause_of(error: Exception) -> Exception | None:
+    """What Temporal records as the cause of the failure: nothing where a provider's own words may quote the key."""
+    return None if isinstance(error, wire.ModelAuthenticationError) else error
 
 
 def model_error(error: Exception, model: str) -> ModelError:

@@ -3,9 +3,12 @@
 For a server that speaks OpenAI's protocol give the agent `settings={"base_url": "http://localhost:11434/v1"}`, with
 `"api_key_env": "MY_KEY"` if it wants a key, or set OPENAI_BASE_URL for every `openai:` model of the process. OpenAI has
 two interfaces and other people's servers speak the older one, so a base URL means chat completions unless the name
-says `openai-responses:`.
+says `openai-responses:`. A base URL for an `anthropic:` or `google:` model names a server that speaks their protocol.
+
+A provider's client is imported when a model of it is resolved: they take half a second and more.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -19,8 +22,11 @@ from pydantic_ai.settings import ModelSettings
 from perdure.errors import ConfigurationError
 
 BASE_URL, API_KEY_ENV = "base_url", "api_key_env"
+CACHE = "cache"
+CACHE_KEY = "openai_prompt_cache_key"
 _OPENAI_HOST = "https://api.openai.com"
 _openai_kinds = ("openai", "openai-chat", "openai-responses")
+_with_base_url = ("anthropic", "google")
 _key_variable = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:KEY|TOKEN)\b")
 
 
@@ -39,8 +45,9 @@ def resolve(model: str | Model[Any], settings: Mapping[str, Any] | None = None) 
         return model
     settings = settings or {}
     key = _key(model, settings.get(API_KEY_ENV))
+    base_url = settings.get(BASE_URL)
     try:
-        return _openai_compatible(model, settings.get(BASE_URL), key) or _by_name(model, key)
+        return _openai_compatible(model, base_url, key) or _by_name(model, key, base_url)
     except ImportError as error:
         raise ConfigurationError(f"Model {model!r} cannot be used: {_line(error)}.") from error
     except Exception as error:  # each provider's client has errors of its own; nothing is sent yet, so it is the set-up
@@ -52,16 +59,57 @@ def check(model: str | Model[Any], settings: Mapping[str, Any] | None = None) ->
     resolve(model, settings)
 
 
-def model_settings(model: Model[Any], settings: Mapping[str, Any]) -> ModelSettings:
-    """The agent's settings as the model takes them, its own retries off.
+def model_name(model: str | Model[Any]) -> str:
+    """What people call the model."""
+    return model if isinstance(model, str) else model.model_name
+
+
+def provider_of(model: str) -> str:
+    """Whose model the name means: `anthropic`, `google` and so on, `openai` for what is on a server like OpenAI's."""
+    kind = model.partition(":")[0] if ":" in model else ""
+    return kind if kind not in _openai_kinds and _is_provider(kind) else "openai"
+
+
+def model_settings(model: Model[Any], settings: Mapping[str, Any], conversation: str | None = None) -> ModelSettings:
+    """The settings as the model takes them: its own retries off, its prompt cache on.
 
     One layer retries, and that is Temporal: a client that retries by itself hides what happens, multiplies the
     attempts and does not hear a cancellation in time. Where a client cannot be told, it does not retry either.
+
+    The beginning of a request is the same in every later one of its conversation, so the provider is asked to keep it
+    where it wants to be asked, unless `cache` says something else. OpenAI keeps it anyway, and finds it again by a key
+    that is the same for the whole conversation; other people's chat servers may refuse a field that they do not know.
+
+    Args:
+        model: the model object.
+        settings: of the agent, and of the message that is answered.
+        conversation: the id of the thread that the conversation began in.
     """
     chosen = {name: value for name, value in settings.items() if name not in (BASE_URL, API_KEY_ENV)}
     if "max_retries" not in model.unsupported_settings:
         chosen["max_retries"] = 0
+    if model.profile.get("supports_cache", False):
+        chosen.setdefault(CACHE, True)
+    if conversation is not None and chosen.get(CACHE, True) is not False and _takes_cache_key(model):
+        chosen.setdefault(CACHE_KEY, hashlib.sha256(conversation.encode()).hexdigest()[:32])
     return cast("ModelSettings", chosen)
+
+
+def keeps_conversations(model: Model[Any]) -> bool:
+    """Whether the model's own server keeps conversations, and goes on from what it answered last."""
+    return _openai_class(model) == "OpenAIResponsesModel"
+
+
+def _takes_cache_key(model: Model[Any]) -> bool:
+    kind = _openai_class(model)
+    at_home = (model.base_url or "").startswith(_OPENAI_HOST)
+    return kind == "OpenAIResponsesModel" or (kind == "OpenAIChatModel" and at_home)
+
+
+def _openai_class(model: Model[Any]) -> str | None:
+    """The name of OpenAI's class that the model is of. By name, so that nothing is imported to find that it is none."""
+    bases = {base.__name__ for base in type(model).__mro__ if base.__module__.startswith("pydantic_ai.models.openai")}
+    return next((name for name in ("OpenAIResponsesModel", "OpenAIChatModel") if name in bases), None)
 
 
 def _openai_compatible(model: str, base_url: str | None, key: str | None) -> Model[Any] | None:
@@ -69,8 +117,10 @@ def _openai_compatible(model: str, base_url: str | None, key: str | None) -> Mod
     if kind not in _openai_kinds:
         if base_url is None:
             return None
+        if kind in _with_base_url:
+            return None
         if _is_provider(kind):
-            raise UserError(f"`{BASE_URL}` goes with `openai:` models")
+            raise UserError(f"`{BASE_URL}` goes with `openai:`, `anthropic:` and `google:` models")
         kind, name = "openai-chat", model
     base_url = base_url or os.environ.get("OPENAI_BASE_URL")
     if not base_url or base_url.startswith(_OPENAI_HOST):
@@ -85,12 +135,13 @@ def _openai_compatible(model: str, base_url: str | None, key: str | None) -> Mod
     return chosen(name, provider=provider)
 
 
-def _by_name(model: str, key: str | None) -> Model[Any]:
-    if key is None:
+def _by_name(model: str, key: str | None, base_url: str | None) -> Model[Any]:
+    given = {name: value for name, value in (("api_key", key), ("base_url", base_url)) if value is not None}
+    if not given:
         return infer_model(model)
 
     def provider(name: str) -> Provider[Any]:
-        return cast("Provider[Any]", cast("Any", infer_provider_class(name))(api_key=key))
+        return cast("Provider[Any]", cast("Any", infer_provider_class(name))(**given))
 
     return infer_model(model, provider)
 

@@ -32,7 +32,7 @@ def http(category: type[wire.ModelRateLimitError | wire.ModelRequestRejectedErro
         (wire.ModelServerError("m", "x"), ErrorType.MODEL, True, "failed"),
         (wire.ModelTimeoutError("m", "x"), ErrorType.MODEL, True, "cannot be reached"),
         (wire.ModelRequestTimeout("m", 3.0), ErrorType.MODEL, True, "cannot be reached"),
-        (http(wire.ModelContextWindowExceededError, 400), ErrorType.MODEL, False, "too long"),
+        (http(wire.ModelContextWindowExceededError, 400), ErrorType.TOO_LONG, False, "too long"),
         (http(wire.ModelRequestRejectedError, 422), ErrorType.MODEL, False, "refused the request"),
         (wire.ContentFilterError("x"), ErrorType.MODEL, False, "content filter"),
         (wire.ModelHTTPError(409, "m"), ErrorType.MODEL, True, "409"),

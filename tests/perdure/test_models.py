@@ -94,10 +94,10 @@ def test_the_base_url_of_the_environment_counts_for_openai_models(monkeypatch: p
 
 
 def test_a_base_url_for_another_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`base_url` with a provider that has its own protocol is a mistake, told as one."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    """`base_url` with a provider whose servers are its own is a mistake, told as one."""
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "k")
     with pytest.raises(ConfigurationError, match="base_url"):
-        check("anthropic:claude-sonnet-4-5", {"base_url": "http://127.0.0.1:9/v1"})
+        check("deepseek:chat", {"base_url": "http://127.0.0.1:9/v1"})
 
 
 def test_a_key_variable_that_is_not_set_is_named() -> None:

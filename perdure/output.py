@@ -1,0 +1,75 @@
+"""Structured output: what an agent's turns end with instead of words.
+
+The model gives it by calling a tool that is offered for that, which works with every provider. What it gives is
+checked as a call's arguments are; the answer of the turn is then the JSON text, in the model's own words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from perdure.codec import clip, loads_object
+from perdure.errors import ConfigurationError
+from perdure.schema import check_arguments, object_schema
+
+FINAL_RESULT: Final = "final_result"
+"""The tool that the model calls with its answer. An agent with structured output can have no other of this name."""
+
+DESCRIPTION: Final = "Give the final answer. Call this when nothing else is left to do."
+_REASON_CHARS: Final = 2_000
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a turn ends with.
+
+    Attributes:
+        schema: the JSON schema, of an object.
+        description: what the model reads about it.
+    """
+
+    schema: Mapping[str, Any]
+    description: str
+    _type: TypeAdapter[Any] | None = None
+
+    def value(self, text: str) -> Any:
+        """The answer out of its JSON text: of the declared type, or a dict.
+
+        Raises:
+            ValueError: with a sentence that says what does not fit.
+        """
+        values = loads_object(text)
+        if self._type is None:
+            check_arguments(self.schema, values)
+            return values
+        return self._type.validate_json(text)
+
+    def objection(self, text: str) -> str | None:
+        """Why a text is no answer, in a sentence for the model; None if it is one."""
+        try:
+            self.value(text)
+        except Exception as error:  # validators of the user's type may raise anything, and the model is told
+            return clip(str(error) or type(error).__name__, _REASON_CHARS)
+        return None
+
+
+def output_of(owner: str, declared: type[Any] | Mapping[str, Any]) -> Output:
+    """What was declared for `owner`, which errors name.
+
+    Raises:
+        ConfigurationError: if it is not a type or a JSON schema whose values are JSON objects.
+    """
+    known: TypeAdapter[Any] | None = None
+    try:
+        if isinstance(declared, Mapping):
+            schema = object_schema(dict(cast("Mapping[str, Any]", declared)))
+        else:
+            known = TypeAdapter(declared)
+            schema = object_schema(known.json_schema())
+    except (ValueError, PydanticUserError) as error:
+        raise ConfigurationError(f"{owner}: its output is no JSON schema of an object: {error}.") from error
+    said = " ".join(str(schema.get("description", "")).split())
+    return Output(schema, f"{DESCRIPTION} {said}".strip(), known)
