@@ -6,9 +6,10 @@ from typing import Any, Literal, TypeVar, overload
 
 from perdure.builtins import RESERVED
 from perdure.compaction import Compaction
-from perdure.context import ContextProvider
+from perdure.context import ContextProvider, check_provider, loads_messages, tools_of
 from perdure.errors import ConfigurationError, UnknownAgent
 from perdure.limits import Limits, Price
+from perdure.output import FINAL_RESULT, output_of
 from perdure.schema import object_schema
 from perdure.tools import Approval, ApprovalPolicy, Tool, ToolKind, Toolset, check_approval, function_tool
 
@@ -34,7 +35,8 @@ class Agent:
         compaction: what is done when the conversation outgrows the model; None does nothing.
         fallbacks: models that are asked, in this order, when the one before cannot answer.
         models: names that threads and messages may choose; None lets them choose any.
-        output: what a turn ends with instead of words: a pydantic model or a JSON schema of an object.
+        output: what a turn ends with instead of words: a pydantic model or a JSON schema of an object. Its answer is
+            the JSON text, which `agent.output.value` reads.
         history: who keeps the conversation for the model: `local` is the store; `service` is the model's own server,
             where it has one, and then only what is new is sent.
         price: what the model costs, where `genai-prices` does not know.
@@ -77,7 +79,7 @@ class Agent:
         self.compaction = compaction
         self.fallbacks = tuple(fallbacks)
         self.models = None if models is None else tuple(models)
-        self.output = output
+        self.output = None if output is None else output_of(f"Agent {name!r}", output)
         self.history: Literal["local", "service"] = history
         self.price = price
         self._tools: dict[str, Tool] = {}
@@ -88,6 +90,9 @@ class Agent:
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigurationError(f"Agent {name!r} has two toolsets named {twice!r}; give one another name.")
         self._check_context()
+        if self.output is not None and self.history == "service":
+            # The service would wait for the result of the call that the answer came as.
+            raise ConfigurationError(f"Agent {name!r}: `output` needs history='local'; leave out one of the two.")
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -100,7 +105,7 @@ class Agent:
         Raises:
             ConfigurationError: if the name is taken.
         """
-        if tool.name in RESERVED:
+        if tool.name in RESERVED or (tool.name == FINAL_RESULT and self.output is not None):
             raise ConfigurationError(f"Agent {self.name!r}: the tool name {tool.name!r} is reserved; give it another.")
         if tool.name in self._tools or tool.name in _tools_of(self.context):
             raise ConfigurationError(f"Agent {self.name!r} has two tools named {tool.name!r}; rename one.")
@@ -108,12 +113,27 @@ class Agent:
 
     def _check_context(self) -> None:
         """Refuse providers that get in each other's way, when the agent is declared and not when it runs."""
+        for provider in self.context:
+            check_provider(self.name, provider)
         names = [provider.name for provider in self.context]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigurationError(f"Agent {self.name!r} has two context providers named {twice!r}; rename one.")
         names = [*self._tools, *_tools_of(self.context)]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigurationError(f"Agent {self.name!r} has two tools named {twice!r}; rename one.")
+        if taken := next((name for name in names if name in RESERVED), None):
+            raise ConfigurationError(f"Agent {self.name!r}: the tool name {taken!r} is reserved; give it another.")
+        loaders = [provider.name for provider in self.context if loads_messages(provider)]
+        if len(loaders) > 1:
+            raise ConfigurationError(
+                f"Agent {self.name!r}: the providers {' and '.join(map(repr, loaders))} both load the conversation, so "
+                "the model would read it twice; give load_messages=False to all but one."
+            )
+        if loaders and self.history == "service":
+            raise ConfigurationError(
+                f"Agent {self.name!r}: the model's server keeps the conversation (history='service'), so the provider "
+                f"{loaders[0]!r} must not load it too; leave it out or give it load_messages=False."
+            )
 
     @overload
     def tool(self, function: Function, /) -> Function: ...
@@ -207,7 +227,7 @@ class Agent:
 
 
 def _tools_of(providers: Iterable[ContextProvider]) -> list[str]:
-    return [tool.name for provider in providers for tool in getattr(provider, "tools", ())]
+    return [tool.name for provider in providers for tool in tools_of(provider)]
 
 
 def _schema(name: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
