@@ -24,7 +24,7 @@ from activities.model_choice import Chosen, ModelChoice
 from activities.model_errors import failure, may_fall_back
 from activities.model_messages import request_parameters, to_parts
 from activities.path_cache import PathCache
-from activities.prices import usage_of
+from activities.prices import usage_of, usage_of_unanswered
 from activities.request_builder import RequestBuilder
 from activities.step_writer import StepWriter
 from activities.stream_chunks import StreamChunks
@@ -57,11 +57,11 @@ class CompleteActivities:
         self._agents = agents
         self._catalog = catalog or ToolCatalog(store, agents)
         self._paths = paths or PathCache(store)
-        self._budgets = Budgets(store)
+        self._lost = LostCalls(store)
+        self._budgets = Budgets(store, self._lost)
         self._contexts = TurnContexts(store)
         self._models = ModelChoice()
         self._requests = RequestBuilder(store)
-        self._lost = LostCalls(store)
 
     @activity.defn(name=COMPLETE)
     async def complete(self, request: CompleteRequest) -> CompleteResult:
@@ -132,7 +132,9 @@ class CompleteActivities:
         path = await self._path(request)
         context = await self._contexts.of(agent, request, path)
         call = _Call(request, attempt, agent, offered(catalog, agent, context), path, context)
-        return await self._answer(call, await self._models.of(agent, path, request))
+        models = await self._models.of(agent, path, request)
+        self._budgets.check_prices(agent, [chosen.model for chosen in models])
+        return await self._answer(call, models)
 
     async def _answer(self, call: "_Call", models: tuple[Chosen, ...]) -> CompleteResult:
         """What the first model says that can answer. The next is asked only if nothing has streamed yet."""
@@ -154,11 +156,17 @@ class CompleteActivities:
         messages = await self._requests.build(agent, request, call.path, call.context, chosen.model)
         async with StepWriter(self._store, *place, call.attempt) as writer:
             response = await self._stream(chosen, call, messages, writer, lost)
-            usage = usage_of(response, agent.price)
-            outcome = _outcome(response).with_(usage=usage + lost)
-            parts, outcome = judge(to_parts(response, *place), outcome, agent, catalog, call.path)
-            parts = kept_context(agent, call.context) + await with_approvals(parts, agent, catalog)
-            await writer.finish(parts, outcome)
+            usage = usage_of(response, agent.price, messages)
+            try:
+                outcome = _outcome(response).with_(usage=usage + lost)
+                parts, outcome = judge(to_parts(response, *place), outcome, agent, catalog, call.path)
+                parts = kept_context(agent, call.context) + await with_approvals(parts, agent, catalog)
+                await writer.finish(parts, outcome)
+            except (asyncio.CancelledError, ModelError, StepSealed):
+                # Nobody reads the answer, but it is paid for. If the store was away, the next attempt finds out whether
+                # the step is done, and then it counts with it.
+                self._lost.count(request, call.attempt, usage + lost)
+                raise
         return outline(parts, outcome, catalog).with_(compact=is_due(agent.compaction, chosen.model.profile, usage))
 
     async def _stream(
@@ -167,7 +175,7 @@ class CompleteActivities:
         request, agent = call.request, call.agent
         chunks = StreamChunks(request.thread_id, request.turn, request.step)
         parameters = request_parameters(_instructions(call), call.catalog.tools.values())
-        used = Usage(requests=1)
+        used: Usage | None = None
         try:
             async with model_request_stream(
                 chosen.model, messages, model_settings=chosen.settings, model_request_parameters=parameters
@@ -177,14 +185,16 @@ class CompleteActivities:
                         for chunk in chunks.of(event):
                             writer.add(chunk)
                 finally:
-                    used = usage_of(stream.get(), agent.price)
+                    used = usage_of(stream.get(), agent.price, messages)
                 return stream.get()
         except (asyncio.CancelledError, StoreError):
             # Stopped, or another attempt has the step.
+            used = used or usage_of_unanswered(messages, chosen.model, agent.price)
             self._lost.count(request, call.attempt, used + lost)
             raise
         except Exception as error:  # whatever a provider's client raises: `execute` decides what it becomes
-            raise _BrokenOff(error, used, writer) from error
+            # A request that was refused before anything of an answer came costs nothing.
+            raise _BrokenOff(error, used or Usage(requests=1), writer) from error
 
     async def _path(self, request: CompleteRequest) -> Path:
         """The path to the turn's own message, wherever the head is by now: it may have moved between two attempts."""

@@ -1,27 +1,69 @@
-"""Model calls that brought nothing are paid for all the same: they are counted when they are stopped or fail."""
+"""Model calls that brought nothing are paid for all the same: they are counted when they are stopped or fail.
+
+What a worker that is killed had under way is not: nobody is left to count it.
+"""
 
 import asyncio
+from collections.abc import Sequence
+
+import structlog
 
 from perdure.contract import CompleteRequest
+from perdure.errors import StoreUnavailable
 from perdure.messages import Usage
 from perdure.ports import Store
+
+RETRY_S = (0.1, 0.5, 2.0, 5.0)
+"""Waits between tries while the store is away. A count that is later than that would help nobody."""
+
+CLOSE_S = 5.0
+"""How long a worker that ends waits for what is being counted."""
 
 
 class LostCalls:
     """Counts them beside the work: a stop does not wait for that, and a count that fails is no failure of the call."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, retry_s: Sequence[float] = RETRY_S, close_s: float = CLOSE_S) -> None:
         self._store = store
-        self._counting = set[asyncio.Task[None]]()
+        self._retry_s = tuple(retry_s)
+        self._close_s = close_s
+        self._counting: dict[asyncio.Task[None], str] = {}
 
     def count(self, request: CompleteRequest, attempt: int, usage: Usage) -> None:
         """Begin to add the usage to the thread's. Safe to repeat for one attempt."""
-        counting = asyncio.create_task(
-            self._store.add_usage(request.thread_id, request.turn, request.step, attempt, usage)
-        )
-        self._counting.add(counting)
-        counting.add_done_callback(self._counting.discard)
+        counting = asyncio.create_task(self._count(request, attempt, usage))
+        self._counting[counting] = request.thread_id
+        counting.add_done_callback(self._forget)
+
+    async def counted(self, thread_id: str) -> None:
+        """Wait for what is being counted of a thread, so that its next call is judged by all that it has spent."""
+        if counting := [task for task, of in self._counting.items() if of == thread_id]:
+            await asyncio.wait(counting)
 
     async def close(self) -> None:
-        """Wait for what is being counted."""
-        await asyncio.gather(*self._counting, return_exceptions=True)
+        """Wait for what is being counted, but not for long."""
+        if counting := list(self._counting):
+            _, late = await asyncio.wait(counting, timeout=self._close_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _count(self, request: CompleteRequest, attempt: int, usage: Usage) -> None:
+        place = request.thread_id, request.turn, request.step, attempt
+        for wait_s in (*self._retry_s, None):
+            try:
+                await self._store.add_usage(*place, usage)
+                return
+            except StoreUnavailable:
+                if wait_s is None:
+                    raise
+            await asyncio.sleep(wait_s)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        thread_id = self._counting.pop(task)
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
+            reason = str(error) if error else "the worker ended first"
+            structlog.get_logger("perdure.usage").warning(
+                "a model call is not counted", thread_id=thread_id, reason=reason
+            )

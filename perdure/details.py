@@ -12,6 +12,7 @@ from perdure.codec import Text, Wire, clip
 from perdure.contract import CallStatus, SubscriptionStatus, ThreadStatus
 from perdure.messages import Status
 from perdure.quantity import quantity
+from perdure.spending import usage_words
 from perdure.waiting import call_state, moment
 
 RECENT_LINES = 12
@@ -37,14 +38,13 @@ def remember(lines: tuple[Line, ...], who: str, text: str) -> tuple[Line, ...]:
 
 def details(status: ThreadStatus, lines: tuple[Line, ...], title: str | None = None) -> str:
     """The title, state, who waits for what, the last messages clipped, and totals."""
-    usage = status.usage
+    calls, *spent = usage_words(status.usage)
     return "\n".join(
         [
             *([f"## {_plain(title)}", ""] if title else []),
             f"**{_headline(status)}**",
             "",
-            f"Agent `{_code(status.agent)}` · turn {status.turn} · {quantity(usage.requests, 'model call')} · "
-            f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out",
+            f"Agent `{_code(status.agent)}` · turn {status.turn} · {calls} · {', '.join(spent)}",
             *_problems(status),
             *_waiting(status),
             *_subscriptions(status.subscriptions),

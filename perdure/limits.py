@@ -1,11 +1,17 @@
 """Bounds of an agent's turns, threads and runs, and the budgets of what they may spend."""
 
+import math
 from dataclasses import dataclass, field
 from datetime import timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 
 from perdure.errors import ConfigurationError
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
+
+
+def nano_usd(usd: Decimal | float) -> int:
+    """US dollars in billionths, rounded half up. A float is the number that one reads, not its binary neighbour."""
+    return int((Decimal(str(usd)) * 1_000_000_000).to_integral_value(ROUND_HALF_UP))
 
 
 @dataclass(frozen=True)
@@ -15,7 +21,8 @@ class Budget:
     Attributes:
         model_calls: how many, retries and those that were stopped included.
         tokens: in and out.
-        usd: US dollars, by the prices of `genai-prices` or the agent's own (`Agent.price`).
+        usd: US dollars, by the prices of `genai-prices` or the agent's own (`Agent.price`). A model of which neither
+            tells the price is not asked then: such a budget could not be kept.
         time: since the beginning of the turn, of the thread, or of the root thread of the tree, waits included.
     """
 
@@ -27,10 +34,12 @@ class Budget:
     def __post_init__(self) -> None:
         """Refuse a budget that nothing fits into."""
         for name in ("model_calls", "tokens", "usd"):
-            if (value := getattr(self, name)) is not None and value <= 0:
-                raise ConfigurationError(f"Budget({name}={value}) would allow nothing; give more, or leave it out.")
+            if (value := getattr(self, name)) is not None and not (math.isfinite(value) and value > 0):
+                raise ConfigurationError(
+                    f"Budget({name}={value}): give a number above 0, or leave it out for no bound."
+                )
         if self.time is not None and self.time <= timedelta():
-            raise ConfigurationError(f"Budget(time={self.time}) would allow nothing; give more, or leave it out.")
+            raise ConfigurationError(f"Budget(time={self.time}): give a time above 0, or leave it out for no bound.")
 
     @property
     def is_bounded(self) -> bool:
@@ -40,11 +49,29 @@ class Budget:
 
 @dataclass(frozen=True)
 class Price:
-    """What a model costs that `genai-prices` does not know, in US dollars for a million tokens."""
+    """What an agent's models cost, in US dollars for a million tokens, in place of what `genai-prices` says.
+
+    Attributes:
+        input: of tokens in.
+        output: of tokens out, those of thoughts included.
+        cached_input: of the tokens in that the provider had in its cache; None: the same as others.
+    """
 
     input: Decimal | float
     output: Decimal | float
     cached_input: Decimal | float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no price. A model of one's own may cost nothing."""
+        for name in ("input", "output", "cached_input"):
+            if (value := getattr(self, name)) is not None and not (math.isfinite(value) and value >= 0):
+                raise ConfigurationError(f"Price({name}={value}): give US dollars for a million tokens, 0 or more.")
+
+    def nano_usd(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> int:
+        """What a model call costs, in billionths of a US dollar; the cached tokens are among the input's."""
+        cached = self.input if self.cached_input is None else self.cached_input
+        parts = ((input_tokens - cached_tokens, self.input), (cached_tokens, cached), (output_tokens, self.output))
+        return nano_usd(sum((tokens * Decimal(str(usd)) for tokens, usd in parts), Decimal()) / 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -61,8 +88,8 @@ class Limits:
         events_per_minute: of one subscription; when so many have come in a minute, it is paused.
         events_per_subscription: in all; a subscription that has sent so many is paused. None: no bound.
         turn: what one turn may spend. Budgets are looked at before each model call, so the last one may go over.
-        thread: what one thread may spend, all its turns together.
-        tree: the same of a root thread and all threads below it.
+        thread: what one thread may spend, all its turns together, those of hidden branches and summaries included.
+        tree: the same of a root thread and all threads below it. Each is judged by the limits of its own agent.
         tenant: the same of all threads of a tenant.
     """
 

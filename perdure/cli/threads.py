@@ -21,6 +21,7 @@ from perdure.inputs import InputId
 from perdure.ports import Store
 from perdure.quantity import quantity
 from perdure.records import Choice, ThreadRecord
+from perdure.spending import usage_words
 from perdure.stored_status import open_turn
 from perdure.waiting import PendingApproval, call_state
 
@@ -163,7 +164,6 @@ async def show_status(client: PerdureClient, thread_id: str) -> str:
 
 def status_lines(status: ThreadStatus, approvals: Sequence[PendingApproval] = ()) -> list[str]:
     """What a thread is doing, for people."""
-    usage = status.usage
     last = status.last
     lines = [f"{status.state} · agent {one_line(status.agent)} · turn {status.turn}"]
     if status.state == "running":
@@ -189,9 +189,7 @@ def status_lines(status: ThreadStatus, approvals: Sequence[PendingApproval] = ()
         lines.append(f"{quantity(status.queued, 'message')} queued, {quantity(status.deferred, 'event')} deferred")
     if status.dropped:
         lines.append(f"events or results dropped, since nothing waited for them: {status.dropped:,}")
-    lines.append(
-        f"{quantity(usage.requests, 'model call')}, {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
-    )
+    lines.append(", ".join(usage_words(status.usage)))
     return lines + [f"problem: {one_line(problem)}" for problem in status.problems]
 
 
