@@ -6,7 +6,7 @@ may be repeated under the same `id`; without one it is given a new one, and is a
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from perdure.codec import Text, dumps, is_json
 from perdure.contract import ThreadStart, TreeChanged
@@ -44,10 +44,17 @@ class ThreadBranches(ThreadControl):
         """Answer once more: beside an answer, which stays, or below words. Stops a turn that is under way.
 
         Returns:
-            What became of it; `message_id` is the new answer, which `wait_settled` waits for.
+            What became of it; `message_id` is the new answer, which `wait_settled` waits for. Of a `duplicate` it is
+            the answer that there is for the same `id`, None if that was deleted.
         """
         request = made(Regenerate, id=new_id() if id is None else id, message_id=message_id)
-        return await self._change_tree(thread_id, "regenerate", request)
+        changed = await self._change_tree(thread_id, "regenerate", request)
+        if changed.disposition != "duplicate":
+            return changed
+        # Nobody need have asked twice: a reply that was lost is asked for again, by whoever has taken over meanwhile.
+        messages = (one.message for one in (await self.store.load_tree(thread_id, parts=False)).messages)
+        answer = next((message.id for message in messages if message.input_id == request.id), None)
+        return changed.with_(message_id=answer)
 
     async def switch_branch(self, thread_id: str, message_id: str, *, id: str | None = None) -> TreeChanged:
         """Show the branch of a message, and below it what was last shown there. A turn that runs goes on, unseen."""
@@ -112,7 +119,7 @@ class ThreadBranches(ThreadControl):
         return export_tree(tree, files)
 
     async def import_thread(
-        self, thread_id: str, data: Mapping[str, Any] | bytes, *, id: str | None = None
+        self, thread_id: str, data: Mapping[str, Any] | bytes | str, *, id: str | None = None
     ) -> Imported:
         """Add the messages of an export to a thread, and show what it shows. What is there stays.
 
@@ -121,19 +128,14 @@ class ThreadBranches(ThreadControl):
 
         Args:
             thread_id: the thread, which has to be there (`start`).
-            data: the export, or a file that holds it.
+            data: the export, or what a file holds that it was written to.
             id: by which a repetition is known.
 
         Raises:
             UsageError: what is wrong with the export, and where. Nothing was sent then.
         """
         await self._open(thread_id)
-        if isinstance(data, bytes):
-            encoded = data
-        elif is_json(content := dict(data)):
-            encoded = dumps(content).encode()
-        else:
-            raise UsageError("An export is a JSON object, and this one is not, or is nested too deeply.")
+        encoded = _encoded(data)
         read = await asyncio.to_thread(read_import, encoded)
         blob = await self.store.put_blob(thread_id, encoded, "application/json")
         changed = await self._change(thread_id, "import", id, blob=blob)
@@ -169,3 +171,16 @@ class ThreadBranches(ThreadControl):
         if why := _NOT_CHANGED.get(changed.disposition):
             raise UsageError(f"The conversation was not changed ({changed.disposition}): {why}.")
         return changed
+
+
+def _encoded(data: object) -> bytes:
+    """An export as a file holds it, whatever it was given as."""
+    match data:
+        case bytes() | bytearray():
+            return bytes(data)
+        case str():
+            return data.encode("utf-8", "surrogatepass")
+        case Mapping() if is_json(content := dict(cast("Mapping[str, Any]", data))):
+            return dumps(content).encode()
+        case _:
+            raise UsageError("An export is a JSON object, and this one is not, or is nested too deeply.")

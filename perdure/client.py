@@ -4,39 +4,40 @@ Inputs go to the thread's workflow through Temporal, what steers it included (`p
 read comes from the store (`perdure.reader`), except for what the workflow alone knows: what it does right now.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar, overload
 
 from pydantic import TypeAdapter, ValidationError
 from temporalio.client import Client
 from temporalio.runtime import Runtime
 
-from perdure import ids
+from perdure.attachments import File
 from perdure.branches import ThreadBranches
 from perdure.bundle import put_runtime_on_path
 from perdure.codec import clip
 from perdure.connection import connect_temporal
-from perdure.contract import DEFAULT_TASK_QUEUE, PREVIEW_CHARS, CallStatus, ThreadStart, ThreadStatus
-from perdure.control import check_object, made
-from perdure.errors import NotTaken, ThreadClosed, ThreadNotFound, TurnFailed, UsageError
-from perdure.inputs import Accepted, InputId, Mode, UserMessage
-from perdure.large_text import is_large
+from perdure.contract import DEFAULT_TASK_QUEUE, PREVIEW_CHARS, CallStatus, ThreadStatus
+from perdure.errors import NotTaken, OutputMissing, ThreadNotFound, TurnFailed
+from perdure.inputs import Mode
 from perdure.messages import Message
 from perdure.ports import Store
 from perdure.reader import asked
 from perdure.results import ThreadResults
 from perdure.settings import load_settings, load_temporal_config
 from perdure.stored_status import stored_status
-from perdure.thread_calls import NoRunningWorkflow, ThreadCalls, new_id
+from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
 from perdure.waiting import pending_approvals
 from perdure.watch import View, answer_text, is_settled
+from perdure.words import ThreadWords
+
+Output = TypeVar("Output")
 
 PATIENCE: Final = timedelta(seconds=60)
 """How long a call goes on trying while Temporal or the workers are away, unless a client is made with another."""
 
 
-class PerdureClient(ThreadBranches, ThreadResults):
+class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
     """Threads: start them, talk to them, read and watch them.
 
     Example:
@@ -107,117 +108,6 @@ class PerdureClient(ThreadBranches, ThreadResults):
         if close:
             await close()
 
-    # -- writing -----------------------------------------------------------------------------------------------
-
-    async def start(
-        self,
-        thread_id: str | None = None,
-        *,
-        agent: str | None = None,
-        tenant: str = "default",
-        title: str | None = None,
-        user_id: str | None = None,
-    ) -> str:
-        """Start a thread and wait until it is stored; returns its id, a new one if none is given.
-
-        Safe to repeat: a thread that exists stays as it is. `user_id` is the end user, as tool servers are told.
-
-        Raises:
-            UsageError: if no worker knows the agent, one of these is above 200 characters, or the thread has others.
-            Unreachable: if Temporal or the workers did not answer in time.
-        """
-        thread_id = _checked(thread_id or new_id())
-        start = ThreadStart.read({"agent": agent, "tenant": tenant, "title": title, "user_id": user_id})
-        try:
-            thread = await self.store.get_thread(thread_id)
-        except ThreadNotFound:
-            await self._begin(thread_id, start)
-            return thread_id
-        if (agent or thread.agent, tenant) != (thread.agent, thread.tenant):
-            raise UsageError(
-                f"The thread {thread_id!r} belongs to the agent {thread.agent!r} and the tenant {thread.tenant!r}; "
-                "start another one."
-            )
-        return thread_id
-
-    async def send(
-        self,
-        thread_id: str,
-        text: str,
-        *,
-        id: str | None = None,
-        mode: Mode = "interrupt",
-        metadata: dict[str, Any] | None = None,
-        parent_id: str | None = None,
-        run: bool = True,
-    ) -> Accepted:
-        """Send words to a thread, which is started or woken if need be, and wait until it has taken them.
-
-        Safe to repeat with the same `id`: the thread answers once.
-
-        Args:
-            thread_id: the thread.
-            text: the words.
-            id: by which a repetition is known.
-            mode: what they do to a turn that is under way.
-            metadata: kept with the message, and never shown to a model.
-            parent_id: the message that they follow, instead of the last one that is shown; they are shown from then
-                on. `perdure.inputs.ROOT`: they begin a conversation of their own.
-            run: whether they are answered.
-
-        Returns:
-            The id of the message and what became of it; `duplicate` and `conflict` changed nothing.
-
-        Raises:
-            ThreadClosed: if the thread is closed.
-            UsageError: if the text is empty or above 10 MB, or the thread refuses it: there is no such parent.
-            Unreachable: if Temporal or the workers did not answer in time. Then it may have arrived or not.
-        """
-        fields = {"mode": mode, "metadata": metadata, "parent_id": parent_id, "run": run}
-        message = await self._user_message(thread_id, text, id, **fields)
-        return await self._send(thread_id, message)
-
-    async def edit(
-        self,
-        thread_id: str,
-        message_id: str,
-        text: str,
-        *,
-        id: str | None = None,
-        mode: Mode = "interrupt",
-        metadata: dict[str, Any] | None = None,
-        run: bool = True,
-    ) -> Accepted:
-        """Say something else in place of a message: it stands beside that, which stays with all that followed it.
-
-        As `send` otherwise. Raises ThreadNotFound too, and UsageError if there is no such message.
-        """
-        await self._open(thread_id)
-        fields = {"mode": mode, "metadata": metadata, "source_id": message_id, "run": run}
-        message = await self._user_message(thread_id, text, id, **fields)
-        return await self._send(thread_id, message)
-
-    async def post(
-        self,
-        thread_id: str,
-        text: str,
-        *,
-        id: str | None = None,
-        mode: Mode = "interrupt",
-        metadata: dict[str, Any] | None = None,
-    ) -> str:
-        """Send words without waiting for the thread. Safe to repeat with the same `id`.
-
-        No worker need be up, unless the thread is new and the text is large: its words then need a place first. That
-        the thread does not take them, because it is closed or because of their mode, nobody is told.
-
-        Returns:
-            The id that the message will have.
-        """
-        message = await self._user_message(thread_id, text, id, mode=mode, metadata=metadata)
-        await self._calls.signal_with_start(thread_id, "user_message", message, _named_after(message))
-        return ids.input_message_id(thread_id, message.id)
-
     # -- reading -----------------------------------------------------------------------------------------------
 
     async def status(self, thread_id: str) -> ThreadStatus:
@@ -269,18 +159,69 @@ class PerdureClient(ThreadBranches, ThreadResults):
             await self._until_stored(thread_id)
         return await self._turn(thread_id, message_id, find, is_settled)
 
-    async def ask(self, thread_id: str, text: str, *, id: str | None = None, mode: Mode = "interrupt") -> str:
-        """Send words and wait for the answer; returns its text after the last tool result.
+    @overload
+    async def ask(
+        self,
+        thread_id: str,
+        text: str,
+        *,
+        id: str | None = None,
+        mode: Mode = "interrupt",
+        files: Sequence[File] = (),
+        model: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        output: None = None,
+    ) -> str: ...
+
+    @overload
+    async def ask(
+        self,
+        thread_id: str,
+        text: str,
+        *,
+        id: str | None = None,
+        mode: Mode = "interrupt",
+        files: Sequence[File] = (),
+        model: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        output: type[Output],
+    ) -> Output: ...
+
+    async def ask(
+        self,
+        thread_id: str,
+        text: str,
+        *,
+        id: str | None = None,
+        mode: Mode = "interrupt",
+        files: Sequence[File] = (),
+        model: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        output: type[Output] | None = None,
+    ) -> Output | str:
+        """Send words and wait for the answer; returns its text after the last tool result, or what that holds.
 
         A turn that makes room for an event or for other words goes on in the next one, which is waited for; so are
         results from the user's side. Approvals are not: whoever asks has to decide, or to have somebody decide.
+        `files`, `model` and `settings` are those of `send`.
+
+        Args:
+            thread_id: the thread.
+            text: the words.
+            id: by which a repetition is known.
+            mode: what they do to a turn that is under way.
+            files: what goes along.
+            model: what answers.
+            settings: how.
+            output: what the answer is read as, of an agent that ends its turns with that (`Agent(output=...)`).
 
         Raises:
             TurnFailed: if the turn ended incomplete; or it waits for approvals, which its `status` tells:
                 `requires_action`. Then it is still open: decide (`approvals`, `decide`) and `wait_settled`.
+            OutputMissing: if the turn is complete, and its answer is not what `output` says.
             NotTaken: if the words were not taken.
         """
-        accepted = await self.send(thread_id, text, id=id, mode=mode)
+        accepted = await self.send(thread_id, text, id=id, mode=mode, files=files, model=model, settings=settings)
         if refused := NotTaken.of(accepted.disposition, accepted.detail):
             raise refused
         answer = await self._turn(
@@ -291,55 +232,23 @@ class PerdureClient(ThreadBranches, ThreadResults):
             raise TurnFailed(f"The turn waits for somebody to approve calls: {calls}.", answer.status)
         if answer.status.state == "incomplete":
             raise TurnFailed(answer.status.detail or f"The turn ended early: {answer.status.reason}.", answer.status)
-        return answer_text(answer)
-
-    # -- inside ------------------------------------------------------------------------------------------------
-
-    async def _send(self, thread_id: str, message: UserMessage) -> Accepted:
-        accepted = await self._calls.update_with_start(thread_id, "send", message, Accepted, _named_after(message))
-        if accepted.disposition == "refused":
-            raise UsageError(accepted.detail or "The thread refused the message.")
-        if accepted.disposition == "rejected":
-            await self._open(thread_id)
-            if message.mode != "reject":
-                # It is about to be: the call that closes it waits for the others of its step.
-                raise ThreadClosed.of(thread_id)
-        return accepted
-
-    async def _user_message(self, thread_id: str, text: str, id: str | None, **fields: Any) -> UserMessage:
-        _checked(thread_id)
-        if not text.strip():
-            raise UsageError("The message is empty; write something.")
-        check_object("metadata", fields.get("metadata") or {})
-        message = made(UserMessage, id=_checked(id or new_id()), **fields)
-        if is_large(text):
-            await self._ensure_stored(thread_id, clip(text, PREVIEW_CHARS))
-        inline, blob, sha256 = await self._texts.put(thread_id, text)
-        return message.with_(text=inline, blob=blob, sha256=sha256)
-
-    async def _ensure_stored(self, thread_id: str, title: str) -> None:
-        """Begin a new thread before its first words: their blob needs a thread to belong to."""
-        try:
-            await self.store.get_thread(thread_id)
-        except ThreadNotFound:
-            await self._begin(thread_id, ThreadStart(title=title))
-
-    async def _begin(self, thread_id: str, start: ThreadStart) -> None:
-        await self._calls.start(thread_id, start)
-        await self._until_stored(thread_id)
-
-    async def _until_stored(self, thread_id: str) -> None:
-        try:
-            await self._calls.until_loaded(thread_id)
-        except NoRunningWorkflow:
-            await self.store.get_thread(thread_id)  # raises, unless the thread sleeps again already
+        return answer_text(answer) if output is None else _read_output(answer, output)
 
 
-def _named_after(message: UserMessage) -> ThreadStart:
-    """How a thread begins with its first words: they are its title."""
-    # A thread that exists keeps its title; words that wake it name the new run until the workflow knows better. To look
-    # the title up here would take the database, and words may be sent while that is away.
-    return ThreadStart(title=clip(message.text, PREVIEW_CHARS))
+def _read_output(answer: Message, output: type[Output]) -> Output:
+    """What the answer says, as the object that it is the JSON of."""
+    text = answer_text(answer)
+    try:
+        return TypeAdapter(output).validate_json(text)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        place = ".".join(map(str, wrong["loc"]))
+        why = f"{place}: {wrong['msg']}" if place else wrong["msg"]
+        raise OutputMissing(
+            f"The turn did not end with {output.__name__} ({why}); it ended with: "
+            f"{clip(text, PREVIEW_CHARS) or 'nothing'}. Does the agent have that output?",
+            answer.status,
+        ) from error
 
 
 def _final(view: View, message_id: str) -> Message | None:
@@ -354,16 +263,3 @@ def _has_come_to_rest(turn: Message) -> bool:
     if turn.status.state == "requires_action":
         return bool(pending_approvals([turn]))
     return is_settled(turn) and turn.status.reason != "steered"
-
-
-_id = TypeAdapter[str](InputId)
-
-
-def _checked(id: str) -> str:
-    try:
-        return _id.validate_python(id)
-    except ValidationError as error:
-        shown = clip(id, PREVIEW_CHARS)
-        raise UsageError(
-            f"{shown!r} cannot be an id: it has 1 to 200 characters, and no control characters."
-        ) from error

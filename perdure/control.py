@@ -164,6 +164,17 @@ class ThreadControl(ThreadReader):
 
         await self._control(thread_id, Control(action="close"), is_closed)
 
+    async def compact(self, thread_id: str) -> None:
+        """Have the conversation made shorter for the model, however short it is, without waiting for it.
+
+        It happens beside the conversation, as the agent's `Compaction` says; one at a time. What was said stays as it
+        is, for everybody but the model. Where that does not work, the `problems` of the thread's status say so.
+
+        Raises ThreadNotFound, ThreadClosed, and Unreachable if Temporal did not take it in time.
+        """
+        start = await self._open(thread_id)
+        await self._calls.signal_with_start(thread_id, "control", Control(action="compact"), start)
+
     async def cancel_subscription(self, thread_id: str, call_id: str) -> None:
         """End a subscription and wait until it is; what else it sends is dropped, and its tool's server is told.
 
@@ -189,7 +200,7 @@ class ThreadControl(ThreadReader):
 
     async def _is_decided(self, thread_id: str, approval: Approval) -> bool:
         """Whether a call that is shown was decided about in just this way."""
-        path = await self.store.load_history_with_ancestors(thread_id)
+        path = await self.store.load_history_with_ancestors(thread_id, whole=True)
         parts = [part for message in path.messages for part in message.parts if isinstance(part, ToolCallPart)]
         call = next((part for part in parts if part.call_id == approval.call_id), None)
         if call is None or call.approval is None or call.decision is None:

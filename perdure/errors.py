@@ -18,6 +18,7 @@ PerdureError
 │   └── StepSealed         the step was stopped or committed; this writer is late and must stop
 ├── Unreachable            Temporal, or a worker behind it, does not answer
 ├── TurnFailed             the answer that was waited for ended incomplete; `status` says why
+│   └── OutputMissing      the turn is complete, and its answer is not the object that was asked for
 ├── ViewOutdated           the conversation was changed before what a reader holds
 ├── ModelError             the model call failed; `retryable` and `retry_after_s` say how to go on
 ├── ToolError              a tool failed; becomes an error result, never a dead thread
@@ -98,7 +99,7 @@ class ThreadNotFound(StoreError):
     """There is no such thread."""
 
     def __init__(self, thread_id: str) -> None:
-        super().__init__(f"There is no thread {thread_id!r}. Start it with `perdure chat` or `client.start`.")
+        super().__init__(f"There is no thread {thread_id!r}; `perdure start` and `client.start` begin one.")
         self.thread_id = thread_id
 
 
@@ -152,6 +153,10 @@ class TurnFailed(PerdureError):
     def __init__(self, message: str, status: "Status") -> None:
         super().__init__(message)
         self.status = status
+
+
+class OutputMissing(TurnFailed):
+    """The turn is complete, and its answer is not the object that was asked for."""
 
 
 class ViewOutdated(PerdureError):

@@ -9,11 +9,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
+from perdure.approval import RememberedDecision
 from perdure.errors import StoreUnavailable, UnknownMessage, UsageError, ViewOutdated
 from perdure.large_text import LargeTexts
 from perdure.messages import Message
 from perdure.ports import Store
-from perdure.records import Change, Choice, Snapshot, StoredTree, ThreadRecord
+from perdure.records import Change, Choice, Counts, Path, Snapshot, Spending, StoredTree, ThreadRecord
 from perdure.stored_tree import Branch, beginning, leaf, shape
 from perdure.transcript import transcript
 from perdure.waiting import PendingApproval
@@ -21,6 +22,8 @@ from perdure.watch import View, WatchEvent
 
 _RECONNECT_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _PAGE: Final = 1000
+_AGAIN_S: Final = 0.05
+"""What was changed while it was read is read again after this: the change is over by then, or the database is slow."""
 
 
 class ThreadReader:
@@ -34,14 +37,37 @@ class ThreadReader:
         self.store = store
         self._texts = LargeTexts(store)
 
-    async def history(self, thread_id: str) -> list[Message]:
-        """The conversation, oldest message first, with large texts in full. Raises ThreadNotFound."""
-        path = await self.store.load_history_with_ancestors(thread_id)
+    async def history(self, thread_id: str, *, whole: bool = True) -> list[Message]:
+        """The conversation, oldest message first, with large texts in full. Raises ThreadNotFound.
+
+        Without `whole`, only what no summary stands for: that is what the model reads after the summary.
+        """
+        path = await self.store.load_history_with_ancestors(thread_id, whole=whole)
         return [await self._texts.message(thread_id, message) for message in path.messages]
 
     async def transcript(self, thread_id: str) -> str:
         """The conversation as plain text, whole. Raises ThreadNotFound."""
         return transcript(await self.history(thread_id))
+
+    async def counts(self, thread_id: str) -> Counts:
+        """How many messages the conversation has, exactly: in all, of each role, and those that the model still reads.
+
+        What a child thread inherits is counted too. Nothing need run. Raises ThreadNotFound.
+        """
+        return await self.store.get_message_counts(thread_id)
+
+    async def usage(self, thread_id: str, turn: int | None = None) -> Spending:
+        """What was spent so far: by the thread, its tree of threads, its tenant, and by a turn if one is named.
+
+        Nothing need run; what streams at this moment is not in it. Raises ThreadNotFound.
+        """
+        return await self.store.get_spending(thread_id, turn)
+
+    async def view(self, thread_id: str) -> View:
+        """The thread as it is now, with what streams and what runs. Raises ThreadNotFound."""
+        view = View()
+        view.apply(await self._snapshot(thread_id))
+        return view
 
     async def children(self, thread_id: str) -> tuple[ThreadRecord, ...]:
         """The thread's child threads that are not closed, oldest first. Raises ThreadNotFound."""
@@ -64,8 +90,9 @@ class ThreadReader:
             parent_id = tree.get(message_id).parent_id
             try:
                 texts = [await self._beginning(thread_id, parent_id, name) for name in tree.branches(message_id)]
-            except UnknownMessage:
-                continue  # one was deleted since the tree was read
+            except UnknownMessage:  # one was deleted since the tree was read
+                await asyncio.sleep(_AGAIN_S)
+                continue
             return tuple(
                 Branch(
                     message_id=name,
@@ -79,7 +106,7 @@ class ThreadReader:
 
     async def _beginning(self, thread_id: str, parent_id: str | None, message_id: str) -> str:
         """The first words of a message, read with it alone: a tree may be large."""
-        path = await self.store.load_history_with_ancestors(thread_id, parent_id, message_id)
+        path = await self.store.load_history_with_ancestors(thread_id, parent_id, message_id, whole=True)
         return beginning(await self._texts.message(thread_id, path.messages[-1])) if path.messages else ""
 
     async def approvals(self, thread_id: str) -> tuple[PendingApproval, ...]:
@@ -87,15 +114,18 @@ class ThreadReader:
 
         `client.approve` and `client.deny` decide; each call by itself, by whomever.
         """
-        view = View()
-        view.apply(await self.store.snapshot(thread_id))
-        return view.approvals
+        return (await self.view(thread_id)).approvals
+
+    async def lasting_decisions(self, thread_id: str) -> tuple[RememberedDecision, ...]:
+        """What people have decided for calls to come, the oldest first. Raises ThreadNotFound."""
+        return (await self.store.load_tail(thread_id, processed=0)).remembered
 
     async def watch(self, thread_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
         """What happens in a thread from now on, without end: a snapshot first, then one change after the other.
 
         Where the conversation becomes another one (a branch is switched, a message deleted) there is a new snapshot,
         in the place of all changes up to it. Any number of readers may watch; nothing of it goes through Temporal.
+        Snapshots hold the whole conversation; their summary is what the model reads in place of its beginning.
         With `after`, the sequence number of the last event that was seen, the first snapshot is left out and the
         changes go on from there. A database that is away is waited for, and no change is left out or told twice.
         `perdure.watch.View` folds the events.
@@ -140,8 +170,20 @@ class ThreadReader:
                     after = change.seq
 
     async def _snapshot(self, thread_id: str) -> Snapshot:
-        snapshot = await self._texts.snapshot(await self.store.snapshot(thread_id))
+        snapshot = await self._texts.snapshot(await self._whole(thread_id))
         return snapshot.with_(choices=tuple(map(asked, snapshot.choices)))
+
+    async def _whole(self, thread_id: str) -> Snapshot:
+        """A snapshot with what its summary stands for: a reader who joins later sees what all others see."""
+        while True:
+            snapshot = await self.store.snapshot(thread_id)
+            if snapshot.path.summary is None:
+                return snapshot
+            path = await self.store.load_history_with_ancestors(thread_id, whole=True)
+            if path.shape == snapshot.path.shape and (messages := _uncut(path, snapshot.path)) is not None:
+                return snapshot.with_(path=snapshot.path.with_(messages=messages))
+            # The conversation became another one between the two, or what was summed up has gone on.
+            await asyncio.sleep(_AGAIN_S)
 
     async def _told(self, thread_id: str, change: Change) -> Change:
         told = await self._texts.change(thread_id, change)
@@ -202,10 +244,10 @@ class ThreadReader:
                 return None
             above, end = tree.get(message_id).parent_id, leaf(tree, message_id)
             try:
-                path = await self.store.load_history_with_ancestors(thread_id, above, end)
+                path = await self.store.load_history_with_ancestors(thread_id, above, end, whole=True)
                 break
-            except UnknownMessage:
-                continue  # it was deleted since the tree was read
+            except UnknownMessage:  # it was deleted since the tree was read
+                await asyncio.sleep(_AGAIN_S)
         view = View()
         view.show([await self._texts.message(thread_id, message) for message in path.messages])
         return view
@@ -216,6 +258,26 @@ class ThreadReader:
             async for _ in hints:
                 if await is_done():
                     return
+
+
+def _uncut(whole: Path, path: Path) -> tuple[Message, ...] | None:
+    """The messages of a path together with those that its summary stands for; None if they do not belong together.
+
+    Above the point of the summary all is as it was when the path was read, since its shape is. The message of the point
+    may have gone on: of what it got after the path was read its changes tell, so none of that may be here already.
+    """
+    summary = path.summary
+    assert summary is not None
+    at = next((at for at, message in enumerate(whole.messages) if message.id == summary.message_id), None)
+    if at is None:
+        return None
+    covered, below = whole.messages[at], path.messages
+    if below and below[0].id == covered.id:
+        first, below = below[0], below[1:]
+        covered = first.with_(parts=covered.parts[: summary.parts] + first.parts)
+    elif len(covered.parts) > summary.parts:
+        return None
+    return (*whole.messages[:at], covered, *below)
 
 
 def asked(choice: Choice) -> Choice:

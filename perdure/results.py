@@ -6,9 +6,9 @@ A thread that is asleep wakes for it.
 from perdure.codec import clip, dumps, is_json
 from perdure.contract import PREVIEW_CHARS, TreeChanged
 from perdure.control import ThreadControl, made
-from perdure.errors import UsageError
+from perdure.errors import UnknownMessage, UsageError
 from perdure.inputs import Event, ToolResult
-from perdure.messages import Outcome
+from perdure.messages import Outcome, ToolResultPart
 
 
 class ThreadResults(ThreadControl):
@@ -45,7 +45,8 @@ class ThreadResults(ThreadControl):
             nobody is told, and no worker need be up.
 
         Raises:
-            UsageError: if the content is no JSON value, or the thread, where it is waited for, does not take it.
+            UsageError: if the content is no JSON value, or the thread, where it is waited for, does not take it: nobody
+                waits for it, or the call has another result already.
         """
         start = await self._open(thread_id)
         text = _text(content)
@@ -67,6 +68,8 @@ class ThreadResults(ThreadControl):
         taken = await self._calls.update_with_start(thread_id, "add_result", result, TreeChanged, start)
         if taken.disposition not in ("settled", "changed", "duplicate"):
             raise UsageError(f"Nobody waits for a result of the call {clip(call_id, PREVIEW_CHARS)!r}.")
+        if message_id is not None and not preliminary:
+            await self._check_counted(thread_id, message_id, result)
         return taken
 
     async def event(
@@ -90,6 +93,42 @@ class ThreadResults(ThreadControl):
             final=final,
         )
         await self._calls.signal_with_start(thread_id, "event", event, start)
+
+    async def _check_counted(self, thread_id: str, message_id: str, given: ToolResult) -> None:
+        """Whether a result is the one that its call has. What a tool has returned is never replaced, and nobody says so.
+
+        Only the store can tell, once the thread has written: of two that come at the same time one counts.
+        """
+        found = await self._result_of(thread_id, message_id, given.call_id)
+        if found is None or _is_same(found, given):
+            return
+        words = f": {clip(found.content, PREVIEW_CHARS)}" if found.content.strip() else ""
+        raise UsageError(
+            f"The result did not count: the call {clip(given.call_id, PREVIEW_CHARS)!r} has one already "
+            f"({found.outcome}{words}), which stays."
+        )
+
+    async def _result_of(self, thread_id: str, message_id: str, call_id: str) -> ToolResultPart | None:
+        """The result of a call, or the one that waits for others of its step; None if neither is there any more."""
+        tree = await self.store.load_tree(thread_id, parts=False)
+        parents = {one.message.id: one.parent_id for one in tree.messages}
+        staged = next((call.result for call in tree.calls if call.call_id == call_id), None)
+        if staged is not None or message_id not in parents:
+            return staged
+        try:
+            path = await self.store.load_history_with_ancestors(thread_id, parents[message_id], message_id, whole=True)
+        except UnknownMessage:  # deleted since the tree was read
+            return None
+        parts = (part for part in path.messages[-1].parts if isinstance(part, ToolResultPart))
+        return next((part for part in parts if part.call_id == call_id), None)
+
+
+def _is_same(found: ToolResultPart, given: ToolResult) -> bool:
+    if found.outcome != given.outcome:
+        return False
+    # What opens a subscription is told how to end it, behind what its tool has said.
+    is_told = found.content == given.content or (given.subscription and found.content.startswith(given.content))
+    return found.blob == given.blob if given.blob else is_told
 
 
 def _text(content: object) -> str:

@@ -5,13 +5,16 @@ from collections.abc import Iterable, Mapping
 from perdure.approval import Decision
 from perdure.codec import loads_object
 from perdure.messages import EventPart, FilePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
-from perdure.waiting import pending_approvals
+from perdure.waiting import ended_early, pending_approvals
 
 _WHO = {"user": "User", "assistant": "Assistant", "event": "Event"}
 
 
 def transcript(messages: Iterable[Message]) -> str:
-    """One paragraph for each message, oldest first; calls and results are indented. Thoughts are left out."""
+    """One paragraph for each message, oldest first; calls and results are indented.
+
+    Thoughts are left out, and so is what context providers told the model: they are no words of the conversation.
+    """
     return "\n\n".join(_paragraph(message) for message in messages)
 
 
@@ -20,7 +23,8 @@ def _paragraph(message: Message) -> str:
     lines = [line for part in message.parts for line in _lines(part, waiting)]
     status = message.status
     if status.state == "incomplete":
-        lines.append(f"({status.reason}: {status.detail})" if status.detail else f"({status.reason})")
+        why = ended_early(status)
+        lines.append(f"({why}: {status.detail})" if status.detail else f"({why})")
     return f"{_WHO[message.role]}: " + "\n".join(lines)
 
 

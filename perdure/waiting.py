@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, tzinfo
 from perdure.approval import ApprovalRequest
 from perdure.codec import Text, Wire
 from perdure.contract import CallStatus
-from perdure.messages import Message, ToolCallPart, ToolResultPart
+from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
 
 
 class PendingApproval(Wire):
@@ -64,6 +64,17 @@ def call_state(call: CallStatus, zone: tzinfo | None = UTC, today: date | None =
             return f"waiting for its tool server{until}"
         case _:
             return f"waiting{until}"
+
+
+def ended_early(status: Status) -> str:
+    """Why a turn ended early, in a word or two."""
+    match status.reason:
+        case "steered":
+            return "made room for what came"
+        case "content_filter":
+            return "content filter"
+        case _:
+            return status.reason or "incomplete"
 
 
 def moment(at: float, zone: tzinfo | None = UTC, today: date | None = None) -> str:

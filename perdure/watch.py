@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from perdure.errors import ViewOutdated
 from perdure.messages import Message, Part, TextPart, ToolCallPart, ToolResultPart
-from perdure.records import Change, Choice, OpenCall, Snapshot
+from perdure.records import Change, Choice, OpenCall, Snapshot, Summary
 from perdure.records import View as Shown
 from perdure.turn_buffer import TurnBuffer
 from perdure.waiting import PendingApproval, pending_approvals
@@ -48,6 +48,7 @@ class View:
         live: the step that streams, if one of a turn on the path does.
         calls: open calls of the path that have started or returned something, or end by themselves, by call id.
         choices: what people are asked, oldest first, by the question's id.
+        summary: what the model reads in place of the beginning of the path, as of the last snapshot. Readers read both.
         shown: views of tools that have content, the one that changed last at the end, by type.
         seq: sequence number of the last event that is in this view; a watcher resumes after it.
     """
@@ -59,6 +60,7 @@ class View:
         self.calls: dict[str, OpenCall] = {}
         self.choices: dict[str, Choice] = {}
         self.shown: dict[str, Shown] = {}
+        self.summary: Summary | None = None
         self.seq = 0
         self._awaited: str | None = None
         # Where messages and the thread's own turns are on the path: on a long one nobody looks for them.
@@ -162,6 +164,7 @@ class View:
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self.thread_id = snapshot.thread.thread_id
         self.show(snapshot.path.messages)
+        self.summary = snapshot.path.summary
         self.live = None
         # Words and the turn that answers them are stored together, so at the end of a snapshot none wait for one.
         self._awaited = None

@@ -15,7 +15,6 @@ from perdure.errors import UsageError
 from perdure.messages import ToolCallPart
 from perdure.quantity import quantity
 from perdure.waiting import PendingApproval
-from perdure.watch import View
 
 Call = Annotated[str, typer.Argument(help="The call's id, or a beginning of it that no other has.")]
 Option = Annotated[str | None, typer.Option(help="The option to choose, by its number, words or id.")]
@@ -87,8 +86,7 @@ async def _call_named(client: PerdureClient, thread_id: str, typed: str) -> tupl
 
     Those that wait come first: of calls that were asked about long ago one need not tell them apart.
     """
-    view = View()
-    view.apply(await client.store.snapshot(thread_id))
+    view = await client.view(thread_id)
     waiting = {approval.call_id: approval for approval in view.approvals}
     asked = [
         part.call_id

@@ -3,9 +3,10 @@
 import asyncio
 import signal
 import uuid
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -18,6 +19,7 @@ from perdure.cli.printable import one_line
 from perdure.cli.questions import Questions, is_attempt, no_choice, selected
 from perdure.cli.terminal import Terminal, open_terminal
 from perdure.cli.threads import connect, id_typed, show_status, stop_thread, user_name
+from perdure.cli.words import Files, Model, Thinking, answered_by, files_typed
 from perdure.client import PerdureClient
 from perdure.errors import NotTaken, PerdureError, ViewOutdated
 from perdure.inputs import Accepted, Mode
@@ -39,6 +41,7 @@ HELP: Final = (
     "/edit TEXT   say something else in place of your last words; of others: /edit #N TEXT\n"
     "/regenerate  answer the last message once more; another one: /regenerate N\n"
     "/branches    list the messages of all branches    /switch N  show the branch of one\n"
+    "/file PATH   goes along with your next words      /compact   make it shorter for the model\n"
     "A question of a tool is answered by a number or its words; Enter or Escape alone takes the default.\n"
     "A call that needs approval is answered by y or n, a number, or words where it asks for them.\n"
     "/say TEXT    say to the thread what looks like such an answer\n"
@@ -52,15 +55,21 @@ def chat(
         str, typer.Argument(help="The thread's id; a new one begins, an old one goes on.", callback=id_typed)
     ],
     agent: Annotated[str | None, typer.Option(help="The agent of a new thread; left out: the worker's first.")] = None,
+    file: Files = None,
+    model: Model = None,
+    thinking: Thinking = None,
 ) -> None:
-    """Talk with a thread: its history, then the answer as it streams. Ctrl-C interrupts, twice leaves."""
-    asyncio.run(_chat(thread, agent))
+    """Talk with a thread: its history, then the answer as it streams. Ctrl-C interrupts, twice leaves.
+
+    What is said in this chat is answered as --model and --thinking say; files go along with the first words.
+    """
+    asyncio.run(_chat(thread, agent, files_typed(*(file or ())), answered_by(model, thinking)))
 
 
-async def _chat(thread_id: str, agent: str | None) -> None:
+async def _chat(thread_id: str, agent: str | None, files: tuple[Path, ...], how: Mapping[str, Any]) -> None:
     async with await connect() as client:
         await client.start(thread_id, agent=agent)
-        await Chat(client, thread_id, open_terminal()).run()
+        await Chat(client, thread_id, open_terminal(), files, how).run()
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,7 @@ class _Outgoing:
     text: str
     mode: Mode = "interrupt"
     source_id: str | None = None
+    files: tuple[Path, ...] = ()
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -78,12 +88,28 @@ class Chat:
 
     What was said is shown when it comes back from the thread, so it stands where the thread has it; until then it is
     shown as being sent. Messages are delivered one after the other, so they arrive in the order of typing.
+
+    Args:
+        client: the way to the thread.
+        thread_id: the thread.
+        terminal: where the person is.
+        files: what goes along with the first words.
+        how: the `model` and `settings` by which what is said here is answered.
     """
 
-    def __init__(self, client: PerdureClient, thread_id: str, terminal: Terminal) -> None:
+    def __init__(
+        self,
+        client: PerdureClient,
+        thread_id: str,
+        terminal: Terminal,
+        files: tuple[Path, ...] = (),
+        how: Mapping[str, Any] | None = None,
+    ) -> None:
         self._client = client
         self._thread_id = thread_id
         self._terminal = terminal
+        self._files = files
+        self._how = dict(how or {})
         self._conversation = Conversation(terminal)
         self._questions = Questions(self._conversation, terminal)
         self._answers = Answers(self._conversation, terminal, lambda: client.status(thread_id))
@@ -227,6 +253,10 @@ class Chat:
                 await self._say(self._branches.switch(text))
             case "/edit", _ if text:
                 await self._say(self._edit(text))
+            case "/file", _ if text:
+                await self._say(self._attach(text))
+            case "/compact", _:
+                await self._say(self._client.compact(self._thread_id))
             case "/result", _ if text:
                 await self._say(self._give_result(text))
             case _:
@@ -237,12 +267,17 @@ class Chat:
         source_id, text = self._branches.to_edit(typed)
         self._send(_Outgoing(text, source_id=source_id))
 
+    async def _attach(self, typed: str) -> str:
+        self._files += files_typed(typed)
+        return f"▤ With your next words: {', '.join(one_line(file.name) for file in self._files)}"
+
     async def _regenerate(self, typed: str) -> None:
         answer_id = await self._branches.regenerate(typed)
         if not self._conversation.view.message(answer_id):
             self._regenerated = answer_id
 
     def _send(self, words: _Outgoing) -> None:
+        words, self._files = replace(words, files=self._files), ()
         self._sending[words.id] = words.text
         self._terminal.show_sending(list(self._sending.values()))
         self._outbox.put_nowait(words)
@@ -266,9 +301,10 @@ class Chat:
                 self._sent(words.id)
 
     async def _deliver_one(self, words: _Outgoing) -> Accepted:
+        along = {"id": words.id, "files": words.files, **self._how}
         if words.source_id is None:
-            return await self._client.send(self._thread_id, words.text, id=words.id, mode=words.mode)
-        return await self._client.edit(self._thread_id, words.source_id, words.text, id=words.id)
+            return await self._client.send(self._thread_id, words.text, mode=words.mode, **along)
+        return await self._client.edit(self._thread_id, words.source_id, words.text, **along)
 
     async def _choose(self, question: Choice, choice: int | None) -> None:
         words = "(the default)" if choice is None else question.choices[choice]

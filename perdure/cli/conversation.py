@@ -19,6 +19,7 @@ from perdure.cli.printable import one_line, printable
 from perdure.cli.tree_lines import words_of
 from perdure.codec import clip
 from perdure.messages import (
+    ContextPart,
     EventPart,
     FilePart,
     Message,
@@ -32,7 +33,7 @@ from perdure.messages import (
 from perdure.quantity import quantity
 from perdure.records import Change, OpenCall, Snapshot
 from perdure.thread_texts import spawned
-from perdure.waiting import moment
+from perdure.waiting import ended_early, moment
 from perdure.watch import View, WatchEvent, call_of
 
 HISTORY_MESSAGES: Final = 40
@@ -79,6 +80,7 @@ class Conversation:
         self._statuses: dict[str, Status] = {}
         self._starts: dict[str, int] = {}
         self._dues: dict[str, float] = {}
+        self._summary_id: str | None = None
 
     @property
     def unstarted(self) -> list[str]:
@@ -126,6 +128,8 @@ class Conversation:
                 self._show_part(message, part)
             self._show_status(message)
         self._statuses.update((message.id, message.status) for message in messages[same:start])
+        if any(self._is_point(message) for message in messages[:start]):
+            self._show_summary()
         for message in messages[start:]:
             self._show_message(message)
         self._show_live()
@@ -136,6 +140,7 @@ class Conversation:
     def _begin_again(self, gone: list[Message], kept: int) -> None:
         """What was written of these messages holds no longer; they may come back, and are written again then."""
         self._step, self._words = None, []
+        self._summary_id = None
         for part in (part for message in gone for part in message.parts):
             if isinstance(part, ToolCallPart | ToolResultPart):
                 self._results.discard(part.call_id)
@@ -152,9 +157,32 @@ class Conversation:
     def _show_message(self, message: Message) -> None:
         if place := self.places.get(message.id):
             self._output.line(f"‹{place}›", "dim")
-        for part in message.parts:
+        is_point = self._is_point(message)
+        for position, part in enumerate(message.parts):
+            if is_point and self.view.summary and position == self.view.summary.parts:
+                self._show_summary()
             self._show_part(message, part)
+        if is_point:
+            self._show_summary()
         self._show_status(message)
+
+    def _is_point(self, message: Message) -> bool:
+        return self.view.summary is not None and self.view.summary.message_id == message.id
+
+    def _show_summary(self) -> None:
+        """Say, once, what the model reads in place of what is above."""
+        summary = self.view.summary
+        if summary is None or summary.id == self._summary_id:
+            return
+        self._summary_id = summary.id
+        match summary.kind:
+            case "summary":
+                words = f"only this summary: {one_line(clip(summary.text, RESULT_CHARS))}"
+            case "trace":
+                words = "the words, and one line of each tool call"
+            case "window":
+                words = "nothing any more"
+        self._output.line(f"≡ Of what is above the model reads {words}", "dim")
 
     def _show_change(self, change: Change) -> None:
         if change.message:
@@ -188,6 +216,8 @@ class Conversation:
                 )
             case EventPart():
                 self._show_event(part)
+            case ContextPart():
+                pass  # what the model was told besides the conversation is no word of that
 
     def _show_called(self, call: ToolCallPart) -> None:
         """A call, or one that is told again since it was decided about."""
@@ -307,11 +337,11 @@ class Conversation:
             case "cancelled":
                 self._output.line(f"■ interrupted{detail}", "yellow")
             case "steered":
-                self._output.line(f"■ steered{detail}", "dim")
+                self._output.line(f"■ It {ended_early(status)}{detail}", "dim")
             case "error":
                 self._output.line(f"✗ The turn failed{detail}", "red")
             case _:
-                self._output.line(f"■ The turn ended early ({status.reason}){detail}", "yellow")
+                self._output.line(f"■ The turn ended early ({ended_early(status)}){detail}", "yellow")
 
 
 def _is_words(part: Part) -> bool:

@@ -19,7 +19,7 @@ def history(
         bool, typer.Option("--json", help="As JSON Lines: one message in each line, nothing clipped.")
     ] = False,
 ) -> None:
-    """Show a whole conversation."""
+    """Show a whole conversation, also what the model reads only a summary of."""
 
     async def run(client: PerdureClient) -> None:
         if json:

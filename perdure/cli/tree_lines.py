@@ -15,6 +15,7 @@ from perdure.messages import Message, Role, Status, ToolCallPart
 from perdure.records import StoredTree
 from perdure.stored_tree import beginning, shape
 from perdure.tree import MessageTree
+from perdure.waiting import ended_early
 
 TEXT_CHARS: Final = 80
 MAX_INDENT: Final = 20
@@ -88,7 +89,7 @@ def label(role: Role, status: Status, branch: int, branches: int) -> str:
         case "running":
             state = " (running)"
         case "incomplete":
-            state = f" ({status.reason or 'incomplete'})"
+            state = f" ({ended_early(status)})"
     return f"{role}{place}{state}"
 
 

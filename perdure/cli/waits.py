@@ -112,7 +112,7 @@ async def _place(client: PerdureClient, thread_id: str, typed: str, message: str
     if message is not None:
         parents = {one.message.id: one.parent_id for one in stored.messages}
         message_id = named(message, parents, "message")
-        path = await client.store.load_history_with_ancestors(thread_id, parents[message_id], message_id)
+        path = await client.store.load_history_with_ancestors(thread_id, parents[message_id], message_id, whole=True)
         calls = [part.call_id for part in path.messages[-1].parts if isinstance(part, ToolCallPart)]
         return message_id, named(typed, calls, "call")
     if not any(call.call_id.startswith(typed) for call in stored.calls):

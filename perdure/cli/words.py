@@ -1,14 +1,16 @@
 """The commands that begin threads and say something to them: start, send."""
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
+from perdure.attachments import FILE_BYTES, FILES
 from perdure.cli.printable import printable
 from perdure.cli.threads import Thread, id_typed, with_client
 from perdure.client import PerdureClient
-from perdure.errors import NotTaken
+from perdure.errors import NotTaken, ThreadClosed, UsageError
 from perdure.inputs import Accepted, Mode
 
 InputName = Annotated[
@@ -16,6 +18,20 @@ InputName = Annotated[
     typer.Option(help="The message's id: sent twice under one id, it is answered once.", callback=id_typed),
 ]
 TurnMode = Annotated[Mode, typer.Option(help="What it does to a turn that is under way.")]
+Level = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+Model = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="What answers, such as `openai:gpt-5`; left out: the thread's or agent's model."),
+]
+Thinking = Annotated[Level | None, typer.Option(help="How much the model thinks first; left out: as the agent says.")]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file",
+        metavar="PATH",
+        help=f"A file that goes along, at most {FILE_BYTES // 1024 // 1024} MiB; give it up to {FILES} times.",
+    ),
+]
 
 
 def start(
@@ -26,32 +42,63 @@ def start(
     tenant: Annotated[str, typer.Option(help="Whose thread it is.")] = "default",
     title: Annotated[str | None, typer.Option(help="A title for people.")] = None,
     user: Annotated[str | None, typer.Option(help="The end user's id, which tool servers are told.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What answers in it; left out: the agent's model.")
+    ] = None,
 ) -> None:
-    """Start a thread and print its id. A thread that exists stays as it is."""
+    """Start a thread and print its id. A thread that exists stays as it is; one that is closed cannot be started."""
 
     async def run(client: PerdureClient) -> None:
-        typer.echo(await client.start(thread, agent=agent, tenant=tenant, title=title, user_id=user))
+        thread_id = await client.start(thread, agent=agent, tenant=tenant, title=title, user_id=user, model=model)
+        if (await client.store.get_thread(thread_id)).closed_at is not None:
+            raise ThreadClosed.of(thread_id)
+        typer.echo(thread_id)
 
     with_client(run)
 
 
 def send(
     thread: Thread,
-    text: Annotated[str, typer.Argument(help="What to say; `-` reads it from the standard input.")],
+    text: Annotated[
+        str, typer.Argument(help="What to say; `-` reads it from the standard input; left out: files alone.")
+    ] = "",
     id: InputName = None,
     mode: TurnMode = "interrupt",
+    file: Files = None,
+    model: Model = None,
+    thinking: Thinking = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
 ) -> None:
     """Send a message to a thread, and print what became of it. One that is not taken ends it with code 1."""
 
     async def run(client: PerdureClient) -> None:
         words = sys.stdin.read() if text == "-" else text
+        along = {"files": file or [], **answered_by(model, thinking)}
         if wait:
-            typer.echo(printable(await client.ask(thread, words, id=id, mode=mode)))
+            typer.echo(printable(await client.ask(thread, words, id=id, mode=mode, **along)))
             return
-        show_accepted(await client.send(thread, words, id=id, mode=mode))
+        show_accepted(await client.send(thread, words, id=id, mode=mode, **along))
 
     with_client(run)
+
+
+def answered_by(model: str | None, thinking: Level | None) -> dict[str, Any]:
+    """How words are to be answered, as the client's methods take it."""
+    settings = None if thinking is None else {"thinking": False if thinking == "off" else thinking}
+    return {"model": model, "settings": settings}
+
+
+def files_typed(*typed: str | Path) -> tuple[Path, ...]:
+    """Files as they were typed, looked for before anything is begun for them.
+
+    Raises:
+        UsageError: if one is not there.
+    """
+    files = tuple(Path(one).expanduser() for one in typed)
+    for file in files:
+        if not file.is_file():
+            raise UsageError(f"There is no file {file}.")
+    return files
 
 
 def show_accepted(accepted: Accepted) -> None:

@@ -104,11 +104,11 @@ def test_thoughts_and_words_are_kept_apart() -> None:
     ("reason", "line"),
     [
         ("cancelled", "■ interrupted: by Ann"),
-        ("steered", "■ steered: by Ann"),
+        ("steered", "■ It made room for what came: by Ann"),
         ("error", "✗ The turn failed: by Ann"),
         ("limit", "■ The turn ended early (limit): by Ann"),
         ("length", "■ The turn ended early (length): by Ann"),
-        ("content_filter", "■ The turn ended early (content_filter): by Ann"),
+        ("content_filter", "■ The turn ended early (content filter): by Ann"),
     ],
 )
 def test_the_end_of_a_turn_is_said_unless_it_is_complete(reason: IncompleteReason, line: str) -> None:

@@ -84,7 +84,7 @@ async def test_one_command_for_each_thing(
     assert await perdure("start", f"{thread}-2") == (0, f"{thread}-2\n")
     assert await perdure("history", f"{thread}-2") == (0, "Nothing was said yet.\n")
     code, error = await perdure("status", "nope")
-    assert (code, error) == (2, "perdure: There is no thread 'nope'. Start it with `perdure chat` or `client.start`.\n")
+    assert (code, error) == (2, "perdure: There is no thread 'nope'; `perdure start` and `client.start` begin one.\n")
 
 
 def test_the_status_says_who_waits_for_what() -> None:
