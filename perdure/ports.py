@@ -131,8 +131,9 @@ class ConversationStore(Protocol):
     async def add_summary(self, summary: Summary) -> bool:
         """Hang a summary on its point of the tree, and add its usage to the thread's; False if it is void.
 
-        It is if its point is gone, if its shape is given and is not that of the path any more, or if a summary with a
-        later point on the way up to it was added meanwhile. Safe to repeat: the first answer stays.
+        It is if its point is gone, or if its shape is given and is not that of the thread's path any more: something in
+        the middle was changed, or another summary came in meanwhile. Safe to repeat: the first answer stays. What a
+        void one has cost counts too. Readers are told nothing: what they show stays.
         """
         ...
 

@@ -30,7 +30,7 @@ from perdure.batch import (
 )
 from perdure.codec import dumps
 from perdure.errors import StoreError
-from perdure.messages import EventPart, Message, Part, TextPart, ToolCallPart
+from perdure.messages import EventPart, Message, Part, TextPart, ToolCallPart, Usage
 from stores.rows import encoded
 from stores.tree_change import input_of
 
@@ -162,6 +162,8 @@ def row(message: Message) -> dict[str, Any]:
         "detail": encoded(message.status.detail),
         "metadata": encoded(message.metadata),
         "source_id": message.source_id,
+        **({"options": dumps(message.options)} if message.options is not None else {}),
+        **({"usage": dumps(message.usage)} if message.usage is not None else {}),
     }
 
 
@@ -229,10 +231,7 @@ def _commit_step(operation: CommitStep, parts: tuple[Part, ...] | None) -> dict[
         "step": operation.step,
         "discard": operation.discard,
         "trim_reasoning": operation.trim_reasoning,
-        "requests": operation.usage.requests,
-        "input_tokens": operation.usage.input_tokens,
-        "output_tokens": operation.usage.output_tokens,
-        "cached_tokens": operation.usage.cached_tokens,
+        **({"usage": dumps(operation.usage)} if operation.usage != Usage() else {}),
     }
     return fields if parts is None else {**fields, "parts": [dumps(part) for part in parts]}
 

@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 
 from perdure.batch import Refused, SyncBatch, SyncReport, TreeReport, changes_tree
 from perdure.errors import BlobNotFound, SpawnPointNotFound, StaleWriter, StepSealed, StoreError
-from perdure.messages import Part
+from perdure.messages import Part, Usage
 from perdure.records import Step, StepOutcome, ThreadRecord
 from perdure.turn_buffer import Chunk
 from stores import batch_sql
 from stores.memory_batch import Anchor, MemoryBatch, tree_report
-from stores.memory_paths import MemoryPaths
+from stores.memory_context import MemoryContext
 from stores.memory_records import StoredStep, kept
 from stores.memory_thread import MemoryThread
 
 
-class MemoryStore(MemoryPaths):
+class MemoryStore(MemoryContext):
     """`perdure.ports.Store` for one process and one event loop."""
 
     async def close(self) -> None:
@@ -39,8 +39,8 @@ class MemoryStore(MemoryPaths):
             if thread.spawn_message_id is not None and thread.spawn_message_id not in self._owners:
                 raise SpawnPointNotFound(thread.spawn_message_id)
             created_at = thread.created_at or datetime.now(UTC)
-            fresh = thread.with_(created_at=created_at, closed_at=None, version=0, seq=0, turn=0)
-            self._threads[thread.thread_id] = MemoryThread(fresh)
+            fresh = thread.with_(created_at=created_at, closed_at=None, version=0, seq=0, turn=0, usage=Usage())
+            self._threads[thread.thread_id] = MemoryThread(kept(fresh))
             if thread.parent_thread_id is not None:
                 self._children.setdefault(thread.parent_thread_id, []).append(thread.thread_id)
         return self._thread(thread.thread_id).record

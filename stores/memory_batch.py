@@ -171,6 +171,7 @@ class MemoryBatch:
             if part.kind == "tool_call" and part.call_id in self.draft.subscriptions:
                 known = self.draft.subscriptions[part.call_id]
                 self.draft.subscriptions[part.call_id] = known.with_(arguments="{}")
+        self.draft.forget_providers(stored.message.id, stored.message.turn)
 
     # -- imports -----------------------------------------------------------------------------------------------
 
@@ -208,6 +209,7 @@ class MemoryBatch:
             status=new.status,
             metadata=new.metadata,
             source_id=new.source_id,
+            options=new.options,
         )
         changed = self.draft.next_seq()
         self.draft.messages[new.id] = replace(stored, message=kept(message), changed=changed, parts=(), decided=())

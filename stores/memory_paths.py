@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Collection, Iterator
 
-from perdure.errors import ContentConflict, StoreError, UnknownMessage
+from perdure.errors import ContentConflict, UnknownMessage
 from perdure.messages import Message
 from perdure.records import Change, Counts, Path, Snapshot, StoredTree, Summary, TreeMessage
 from stores.memory_records import StoredMessage, kept
@@ -16,13 +16,13 @@ class MemoryPaths(MemoryState):
         super().__init__()
         self._owners: dict[str, str] = {}
         self._summaries: dict[str, Summary] = {}
-        self._void: set[str] = set()
+        self._answers: dict[str, bool] = {}
 
     async def load_history_with_ancestors(
-        self, thread_id: str, known: str | None = None, message_id: str | None = None
+        self, thread_id: str, known: str | None = None, message_id: str | None = None, *, whole: bool = False
     ) -> Path:
         """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, UnknownMessage."""
-        return self._path(thread_id, known, message_id)
+        return self._path(thread_id, known, message_id, whole=whole)
 
     async def load_tree(self, thread_id: str, *, parts: bool = True) -> StoredTree:
         """See `perdure.ports.ConversationStore`."""
@@ -53,6 +53,7 @@ class MemoryPaths(MemoryState):
             user=roles.count("user"),
             assistant=roles.count("assistant"),
             event=roles.count("event"),
+            visible=len(self._path(thread_id).messages),
         )
 
     async def snapshot(self, thread_id: str) -> Snapshot:
@@ -88,23 +89,33 @@ class MemoryPaths(MemoryState):
 
     # -- summaries ---------------------------------------------------------------------------------------------
 
-    async def add_summary(self, summary: Summary) -> None:
-        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""
-        self._thread(summary.thread_id)
-        if summary.id in self._void:
-            return
-        if self._summaries.get(summary.id, summary) != summary:
-            raise ContentConflict(f"The summary {summary.id!r} is there with other content, which stays.")
-        if summary.message_id not in self._owners:
-            raise StoreError(f"bug: the summary {summary.id} stands at message {summary.message_id}, not stored")
-        self._summaries[summary.id] = kept(summary)
+    async def add_summary(self, summary: Summary) -> bool:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken.
+
+        What it has cost counts in any case. Readers are told nothing: what was said stays, and so does what they show.
+        """
+        thread = self._thread(summary.thread_id)
+        if summary.id in self._answers:
+            if self._summaries.get(summary.id, summary) != summary:
+                raise ContentConflict(f"The summary {summary.id!r} is there with other content, which stays.")
+            return self._answers[summary.id]
+        self._answers[summary.id] = self._holds(summary)
+        thread.spend(summary.usage)
+        if self._answers[summary.id]:
+            self._summaries[summary.id] = kept(summary)
+            owner = self._threads[self._owners[summary.message_id]]
+            owner.shape = owner.next_seq()
+        return self._answers[summary.id]
+
+    def _holds(self, summary: Summary) -> bool:
+        """Whether its point is there, and the path as it was when it was made: another summary raises the shape too."""
+        return summary.message_id in self._owners and summary.shape in (None, self._shape(summary.thread_id))
 
     def _void_summaries(self, changed: Collection[str]) -> None:
         """Those at or below these messages are used no more, and their text is gone."""
         for name, summary in list(self._summaries.items()) if changed else ():
             if any(stored.message.id in changed for stored, _ in self._upward(summary.message_id, None)):
                 del self._summaries[name]
-                self._void.add(name)
 
     def _summary_at(self, message_id: str, cut: int | None) -> Summary | None:
         at_message = [
@@ -116,7 +127,9 @@ class MemoryPaths(MemoryState):
 
     # -- the way up --------------------------------------------------------------------------------------------
 
-    def _path(self, thread_id: str, known: str | None = None, message_id: str | None = None) -> Path:
+    def _path(
+        self, thread_id: str, known: str | None = None, message_id: str | None = None, *, whole: bool = False
+    ) -> Path:
         messages: list[Message] = []
         summary: Summary | None = None
         extends: str | None = None
@@ -125,7 +138,7 @@ class MemoryPaths(MemoryState):
                 extends = known
                 break
             parts = stored.whole().parts[:cut]
-            summary = self._summary_at(stored.message.id, cut)
+            summary = None if whole else self._summary_at(stored.message.id, cut)
             if summary is not None:
                 parts = parts[summary.parts :]
             if summary is None or parts:
@@ -137,8 +150,12 @@ class MemoryPaths(MemoryState):
             summary=summary,
             extends=extends,
             seq=self._thread(thread_id).record.seq,
-            shape=sum(thread.shape for thread in self._line(thread_id)),
+            shape=self._shape(thread_id),
+            model=self._thread(thread_id).record.model,
         )
+
+    def _shape(self, thread_id: str) -> int:
+        return sum(thread.shape for thread in self._line(thread_id))
 
     def _end(self, thread_id: str, message_id: str | None = None) -> tuple[str | None, int | None]:
         """Where the path ends, with the number of parts that are inherited, None for all."""

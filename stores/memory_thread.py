@@ -31,11 +31,11 @@ from perdure.batch import (
 )
 from perdure.codec import dumps
 from perdure.errors import StepSealed, StoreError, UnknownMessage
-from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart
+from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart, Usage
 from perdure.records import Change, OpenCall, Subscription
 from perdure.turn_buffer import Chunk, sealed_parts, trim_reasoning
 from stores.late_result import NoSuchCall
-from stores.memory_calls import MemoryCalls
+from stores.memory_providers import MemoryProviders
 from stores.memory_records import StoredMessage, StoredStep, kept
 
 NEVER = 2**31 - 1
@@ -46,7 +46,7 @@ MADE_UP = ("interrupted", "cancelled", "expired")
 
 
 @dataclass
-class MemoryThread(MemoryCalls):
+class MemoryThread(MemoryProviders):
     """Everything that belongs to one thread. The operations raise before or after they change it; see `copy`.
 
     `done` is the newest step of each turn that was committed, sealed or discarded. `shape` and `tree_seq` are the
@@ -190,7 +190,8 @@ class MemoryThread(MemoryCalls):
         self._open_calls(operation.message_id, operation.start, parts, at)
         self.steps = {other: step for other, step in self.steps.items() if other > at}
         self.done[operation.turn] = max(self.done.get(operation.turn, -1), operation.step)
-        self.record = self.record.with_(usage=self.record.usage + operation.usage)
+        self.spend(operation.usage)
+        self.spend_on(operation.message_id, operation.usage)
 
     def _commit_results(self, operation: CommitResults) -> None:
         made = {result.call_id: result for result in operation.results}
@@ -273,6 +274,17 @@ class MemoryThread(MemoryCalls):
         )
         self.subscriptions[operation.call_id] = kept(subscription)  # written again it keeps its place
 
+    def spend(self, usage: Usage) -> None:
+        """Count what a model call has cost the thread."""
+        self.record = self.record.with_(usage=self.record.usage + usage)
+
+    def spend_on(self, message_id: str, usage: Usage, changed: int | None = None) -> None:
+        """Count what a model call has cost with its turn. Readers see it with the next change of the message."""
+        stored = self.messages[message_id]
+        if usage != Usage():
+            message = stored.message.with_(usage=(stored.message.usage or Usage()) + usage)
+            self.messages[message_id] = replace(stored, message=message, changed=changed or stored.changed)
+
     def redraw(self, *, reshape: bool) -> None:
         """Readers need a new snapshot, and with `reshape` what is kept of paths is void."""
         self.tree_seq = self.next_seq()
@@ -312,7 +324,7 @@ class MemoryThread(MemoryCalls):
     def claim_step(self, at: tuple[int, int], attempt: int) -> StoredStep | None:
         """The step if it is done or this attempt's, None if this attempt is to open it. Raises StepSealed."""
         stored = self.steps.get(at)
-        if self._is_done(*at):
+        if self.is_done(*at):
             raise StepSealed("This step was stopped or committed; its late writes are refused.")
         if stored is None or stored.outcome or stored.attempt == attempt:
             return stored
@@ -320,7 +332,8 @@ class MemoryThread(MemoryCalls):
             raise StepSealed(f"This step was taken over by attempt {stored.attempt}; its late writes are refused.")
         return None
 
-    def _is_done(self, turn: int, step: int) -> bool:
+    def is_done(self, turn: int, step: int) -> bool:
+        """Whether the step takes no writer any more."""
         if step <= self.done.get(turn, -1):
             return True
         # Of turns before the newest only the one that works takes writers: it has waited for people meanwhile.
@@ -351,6 +364,11 @@ class MemoryThread(MemoryCalls):
         """The turn that runs, wherever it is in the tree."""
         running = (stored for stored in self.messages.values() if stored.state == "running")
         return max(running, key=lambda stored: stored.message.seq, default=None)
+
+    def message_of(self, turn: int) -> StoredMessage | None:
+        """The message of a turn."""
+        of_turn = (one for one in self.messages.values() if (one.message.role, one.message.turn) == ("assistant", turn))
+        return max(of_turn, key=lambda stored: stored.changed, default=None)
 
     def changes(self) -> Iterator[Change]:
         """Everything that happened and is still there, in no order."""

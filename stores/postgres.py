@@ -11,6 +11,7 @@ from perdure.turn_buffer import Chunk
 from stores.database import Database
 from stores.hint_sender import HintSender
 from stores.listener import Listener
+from stores.postgres_context import PostgresContext
 from stores.postgres_conversation import PostgresConversation
 from stores.postgres_state import PostgresState
 from stores.postgres_turn_buffer import PostgresTurnBuffer
@@ -18,7 +19,7 @@ from stores.postgres_turn_buffer import PostgresTurnBuffer
 __all__ = ["PostgresStore"]
 
 
-class PostgresStore(PostgresConversation, PostgresTurnBuffer, PostgresState):
+class PostgresStore(PostgresConversation, PostgresTurnBuffer, PostgresState, PostgresContext):
     """`perdure.ports.Store` over one database. Open it with `connect`, close it with `close` or `async with`."""
 
     def __init__(self, database: Database) -> None:

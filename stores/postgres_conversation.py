@@ -4,7 +4,8 @@ import hashlib
 
 from perdure.batch import CommitStep, Refused, SyncBatch, SyncReport, changes_tree
 from perdure.codec import dumps
-from perdure.errors import BlobNotFound, ContentConflict, ThreadNotFound
+from perdure.errors import BlobNotFound, ThreadNotFound
+from perdure.messages import Usage
 from perdure.records import Change, Counts, Path, Snapshot, StoredTree, Summary, ThreadRecord
 from perdure.turn_buffer import TurnBuffer, sealed_parts
 from stores import batch_sql
@@ -49,6 +50,7 @@ class PostgresConversation:
             thread.spawn_parts,
             thread.head_id,
             thread.created_at,
+            encoded(thread.model),
         )
         return to_thread(row) if row else await self.get_thread(thread.thread_id)
 
@@ -175,10 +177,10 @@ class PostgresConversation:
     # -- reading -----------------------------------------------------------------------------------------------
 
     async def load_history_with_ancestors(
-        self, thread_id: str, known: str | None = None, message_id: str | None = None
+        self, thread_id: str, known: str | None = None, message_id: str | None = None, *, whole: bool = False
     ) -> Path:
         """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, UnknownMessage."""
-        return await _path(self._database, thread_id, known, message_id)
+        return await _path(self._database, thread_id, known, message_id, whole=whole)
 
     async def load_tree(self, thread_id: str, *, parts: bool = True) -> StoredTree:
         """See `perdure.ports.ConversationStore`. Four statements that read the same point of time."""
@@ -196,7 +198,7 @@ class PostgresConversation:
         row = await self._database.row("message_counts", thread_id)
         if row is None:
             raise ThreadNotFound(thread_id)
-        return Counts(total=row["total"], user=row["user"], assistant=row["assistant"], event=row["event"])
+        return Counts(**row)
 
     async def snapshot(self, thread_id: str) -> Snapshot:
         """See `perdure.ports.ConversationStore`. Six statements that read the same point of time."""
@@ -241,24 +243,38 @@ class PostgresConversation:
         data: bytes = row["data"]
         return data
 
-    async def add_summary(self, summary: Summary) -> None:
-        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken."""
-        text = dumps(summary.text)
-        row = await self._database.row(
-            "add_summary", summary.id, summary.thread_id, summary.message_id, summary.parts, text
-        )
-        if row is None:
-            raise ThreadNotFound(summary.thread_id)
-        if row["message_id"] is None:  # it is void: what it told of is gone
-            return
-        if tuple(row) != (summary.thread_id, summary.message_id, summary.parts, text):
-            raise ContentConflict(f"The summary {summary.id!r} is there with other content, which stays.")
+    async def add_summary(self, summary: Summary) -> bool:
+        """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken.
+
+        What it has cost counts in any case.
+        """
+        columns = {
+            "id": summary.id,
+            "message_id": summary.message_id,
+            "parts": summary.parts,
+            "body": dumps(summary.text),
+            "kind": summary.kind,
+            "items": dumps(summary.items) if summary.items else None,
+            "covered": summary.covered,
+            "previous_id": summary.previous_id,
+            "shape": summary.shape,
+            "usage": dumps(summary.usage) if summary.usage != Usage() else None,
+        }
+        row = await self._database.row("add_summary", summary.thread_id, dumps(columns))
+        assert row is not None, "bug: the function returns a row or raises"
+        accepted: bool = row["add_summary"]
+        return accepted
 
 
 async def _path(
-    database: Database | Transaction, thread_id: str, known: str | None = None, message_id: str | None = None
+    database: Database | Transaction,
+    thread_id: str,
+    known: str | None = None,
+    message_id: str | None = None,
+    *,
+    whole: bool = False,
 ) -> Path:
-    rows = await database.rows("path", thread_id, known, message_id)
+    rows = await database.rows("path", thread_id, known, message_id, whole)
     if not rows:
         raise ThreadNotFound(thread_id)
     return to_path(rows, known, message_id)

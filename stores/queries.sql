@@ -3,8 +3,8 @@
 -- name: insert_thread
 -- A thread that begins with a head of another one inherits up to it.
 insert into perdure.threads (thread_id, tenant, agent, kind, title, parent_thread_id, root_thread_id,
-                             spawn_message_id, spawn_parts, head_id, created_at)
-values ($1, $2, $3, $4, $5, $6, $7, coalesce($8, $10), $9, $10, coalesce($11, now()))
+                             spawn_message_id, spawn_parts, head_id, created_at, model)
+values ($1, $2, $3, $4, $5, $6, $7, coalesce($8, $10), $9, $10, coalesce($11, now()), $12)
 on conflict (thread_id) do nothing
 returning *
 
@@ -37,9 +37,9 @@ select refused, conflict from perdure.append_messages($1, $2, $3, $4, $5)
 -- name: path
 -- One row per message, oldest first; a thread without messages gives one row without a message, no thread gives none.
 -- It ends with the message $3 of the thread, or with the head; a thread without a head starts where it was spawned.
--- `cut` is the number of parts that are inherited, null for all.
+-- `cut` is the number of parts that are inherited, null for all. With $4 no summary ends the way up.
 with recursive ending as (
-    select t.thread, t.thread_id, t.parent_thread_id, t.seq, t.shape,
+    select t.thread, t.thread_id, t.parent_thread_id, t.seq, t.shape, t.model,
            case when $3::text is null then coalesce(t.head_id, t.spawn_message_id)
            else (select m.id from perdure.messages m where m.id = $3 and m.thread is not distinct from t.thread) end as id,
            case when $3 is null and t.head_id is null then t.spawn_parts end as cut
@@ -50,7 +50,7 @@ with recursive ending as (
     join perdure.messages m on m.id = ending.id and m.id is distinct from $2
     left join lateral (
         select s.id, s.parts from perdure.summaries s
-        where s.message_id = m.id and (ending.cut is null or s.parts <= ending.cut)
+        where not $4 and s.message_id = m.id and (ending.cut is null or s.parts <= ending.cut)
         order by s.parts desc, s.number desc limit 1
     ) s on true
   union all
@@ -59,7 +59,7 @@ with recursive ending as (
     join perdure.messages m on m.id = p.parent_id and m.id is distinct from $2
     left join lateral (
         select s.id, s.parts from perdure.summaries s
-        where s.message_id = m.id and (p.parent_parts is null or s.parts <= p.parent_parts)
+        where not $4 and s.message_id = m.id and (p.parent_parts is null or s.parts <= p.parent_parts)
         order by s.parts desc, s.number desc limit 1
     ) s on true
     where p.summary_id is null
@@ -68,8 +68,9 @@ with recursive ending as (
   union all
     select t.parent_thread_id, t.shape from line l join perdure.threads t on t.thread_id = l.parent_thread_id
 )
-select ending.seq as thread_seq, ending.id as end_id, (select sum(line.shape) from line)::bigint as shape, path.*,
-       owner.thread_id, maker.thread_id as summary_thread_id, s.body as summary_body,
+select ending.seq as thread_seq, ending.id as end_id, (select sum(line.shape) from line)::bigint as shape, ending.model,
+       path.*, owner.thread_id, maker.thread_id as summary_thread_id, s.body, s.kind, s.items, s.covered, s.previous_id,
+       s.shape as summary_shape, s.usage as summary_usage,
        array(
            select perdure.part_body(part.body, part.decision) from perdure.parts part
            where part.message_id = path.id and part.position >= coalesce(path.summary_parts, 0)
@@ -84,15 +85,37 @@ left join perdure.threads maker on maker.thread = s.thread
 order by path.depth desc
 
 -- name: message_counts
+-- `shown` are the parts of a message that no summary stands for; below it nothing does. Of a message at which one hangs
+-- those that follow it are visible.
 with recursive path as (
-    select m.parent_id, m.role
-    from perdure.threads t join perdure.messages m on m.id = coalesce(t.head_id, t.spawn_message_id)
-    where t.thread_id = $1
+    select m.id, m.parent_id, m.parent_parts, m.role, e.cut, true as above, s.parts as summary_parts
+    from (
+        select coalesce(t.head_id, t.spawn_message_id) as id, case when t.head_id is null then t.spawn_parts end as cut
+        from perdure.threads t where t.thread_id = $1
+    ) e
+    join perdure.messages m on m.id = e.id
+    left join lateral (
+        select s.parts from perdure.summaries s where s.message_id = m.id and (e.cut is null or s.parts <= e.cut)
+        order by s.parts desc, s.number desc limit 1
+    ) s on true
   union all
-    select m.parent_id, m.role from path p join perdure.messages m on m.id = p.parent_id
+    select m.id, m.parent_id, m.parent_parts, m.role, p.parent_parts, p.above and p.summary_parts is null, s.parts
+    from path p
+    join perdure.messages m on m.id = p.parent_id
+    left join lateral (
+        select s.parts from perdure.summaries s
+        where p.above and p.summary_parts is null and s.message_id = m.id
+          and (p.parent_parts is null or s.parts <= p.parent_parts)
+        order by s.parts desc, s.number desc limit 1
+    ) s on true
 )
 select count(path.role) as total, count(*) filter (where path.role = 'user') as user,
-       count(*) filter (where path.role = 'assistant') as assistant, count(*) filter (where path.role = 'event') as event
+       count(*) filter (where path.role = 'assistant') as assistant, count(*) filter (where path.role = 'event') as event,
+       count(*) filter (where path.above and (path.summary_parts is null or exists (
+           select from perdure.parts part
+           where part.message_id = path.id and part.position >= path.summary_parts
+             and (path.cut is null or part.position < path.cut)
+       ))) as visible
 from perdure.threads t left join path on true
 where t.thread_id = $1
 group by t.thread
@@ -203,10 +226,7 @@ with recursive line as (
 select b.sha256 from line join perdure.blobs b on b.thread = line.thread and b.sha256 = any($2::bytea[])
 
 -- name: add_summary
-insert into perdure.summaries as s (id, thread, message_id, parts, body)
-select $1, t.thread, $3, $4, $5 from perdure.threads t where t.thread_id = $2
-on conflict (id) do update set id = excluded.id
-returning (select thread_id from perdure.threads where thread = s.thread), s.message_id, s.parts, s.body
+select perdure.add_summary($1, $2)
 
 -- name: tail
 -- Of the turn that runs, wherever it is in the tree, or else of the head. What is below it is counted in this thread:
@@ -383,4 +403,72 @@ with recursive below as (
   union
     select m.id from below b join perdure.messages m on m.parent_id = b.id
 )
-update perdure.summaries s set message_id = null, body = '""' from below where s.message_id = below.id
+update perdure.summaries s set message_id = null, body = '""', items = null from below where s.message_id = below.id
+
+-- name: put_turn_context
+select perdure.put_turn_context($1, $2, $3, $4)
+
+-- name: turn_context
+select body from perdure.turn_contexts
+where thread = (select thread from perdure.threads where thread_id = $1) and turn = $2 and step = $3
+
+-- name: drop_turn_contexts
+delete from perdure.turn_contexts where thread = (select thread from perdure.threads where thread_id = $1) and turn = $2
+
+-- name: provider_states
+select * from perdure.provider_states where thread = (select thread from perdure.threads where thread_id = $1)
+
+-- name: finish_hook
+select perdure.finish_hook($1, $2, $3, $4, $5, $6)
+
+-- name: finished_hooks
+select source from perdure.finished_hooks
+where thread = (select thread from perdure.threads where thread_id = $1) and turn = $2 order by number
+
+-- name: append_log
+select perdure.append_log($1, $2, $3)
+
+-- name: read_log
+select body from perdure.logged_messages
+where thread = (select thread from perdure.threads where thread_id = $1) and source = $2 order by number
+
+-- name: set_model
+update perdure.threads set model = $2 where thread_id = $1 returning thread
+
+-- name: add_usage
+select perdure.count_call($1, $2, $3, $4, $5)
+
+-- name: spending
+-- Each bound by its name, with when it began; a turn whose message is gone has no row. Without $3 the wider ones are
+-- left out.
+with t as materialized (
+    select * from perdure.threads where thread_id = $1
+), root as materialized (
+    select r.* from t join perdure.threads r on r.thread_id = coalesce(t.root_thread_id, t.thread_id)
+    where $3
+), spender as (
+    select 'thread' as bound, t.* from t
+  union all
+    select 'tree', root.* from root
+  union all
+    select 'tree', c.* from t join perdure.threads c on c.root_thread_id = coalesce(t.root_thread_id, t.thread_id)
+    where $3 and c.thread_id <> coalesce(t.root_thread_id, t.thread_id)
+  union all
+    select 'tenant', o.* from t join perdure.threads o on o.tenant = t.tenant where $3
+)
+select bound, json_build_object('requests', sum(requests), 'input_tokens', sum(input_tokens),
+                                'output_tokens', sum(output_tokens), 'cached_tokens', sum(cached_tokens),
+                                'nano_usd', sum(nano_usd), 'unpriced', sum(unpriced))::text as usage,
+       extract(epoch from case bound when 'thread' then (select created_at from t)
+                          when 'tree' then (select created_at from root) end)::double precision as since
+from spender group by bound
+union all
+select 'turn', m.usage, extract(epoch from m.created_at)::double precision
+from t join perdure.messages m on m.id = perdure.message_of((select t from t), $2)
+
+-- name: tenant_usage
+select json_build_object('requests', coalesce(sum(requests), 0), 'input_tokens', coalesce(sum(input_tokens), 0),
+                         'output_tokens', coalesce(sum(output_tokens), 0),
+                         'cached_tokens', coalesce(sum(cached_tokens), 0), 'nano_usd', coalesce(sum(nano_usd), 0),
+                         'unpriced', coalesce(sum(unpriced), 0))::text as usage
+from perdure.threads where tenant = $1

@@ -15,17 +15,30 @@ from perdure.approval import RememberedDecision
 from perdure.codec import dumps, loads
 from perdure.collector import paused_collector
 from perdure.errors import StoreError, UnknownMessage
-from perdure.messages import Message, Part, Status, StatusReason, StatusState, ToolCallPart, ToolResultPart, Usage
+from perdure.messages import (
+    Message,
+    Part,
+    Status,
+    StatusReason,
+    StatusState,
+    ToolCallPart,
+    ToolResultPart,
+    TurnOptions,
+    Usage,
+)
 from perdure.records import (
     Change,
     Choice,
     OpenCall,
     Path,
+    Spending,
+    Spent,
     Step,
     StepOutcome,
     StoredTree,
     Subscription,
     Summary,
+    SummaryItem,
     Tail,
     ThreadRecord,
     TreeMessage,
@@ -101,7 +114,10 @@ def to_thread(row: Columns) -> ThreadRecord:
             input_tokens=row["input_tokens"],
             output_tokens=row["output_tokens"],
             cached_tokens=row["cached_tokens"],
+            nano_usd=row["nano_usd"],
+            unpriced=row["unpriced"],
         ),
+        model=decoded(row["model"]),
         created_at=row["created_at"],
         closed_at=row["closed_at"],
     )
@@ -121,8 +137,15 @@ def to_message(row: Columns, parts: tuple[Part, ...] = ()) -> Message:
         input_id=row["input_id"],
         metadata=decoded(row["metadata"]),
         source_id=row["source_id"],
+        options=TurnOptions.model_validate(loads(row["options"])) if row["options"] is not None else None,
+        usage=None if row["usage"] is None else to_usage(row["usage"]),
         seq=row["seq"],
     )
+
+
+def to_usage(text: str | None) -> Usage:
+    """A column `usage`."""
+    return Usage() if text is None else Usage.model_validate(loads(text))
 
 
 def to_status(row: Columns) -> Status:
@@ -219,16 +242,10 @@ def to_path(rows: Sequence[Columns], known: str | None, message_id: str | None) 
         if end_id != known and end_id is not None:
             raise StoreError(f"The stored tree is broken: the path ends at message {end_id!r}, which is not stored.")
         extends = known if end_id == known else None
-        return Path(extends=extends, seq=oldest["thread_seq"], shape=oldest["shape"])
+        return Path(extends=extends, seq=oldest["thread_seq"], shape=oldest["shape"], model=decoded(oldest["model"]))
     summary = None
     if oldest["summary_id"] is not None:
-        summary = Summary(
-            id=oldest["summary_id"],
-            thread_id=oldest["summary_thread_id"],
-            message_id=oldest["id"],
-            parts=oldest["summary_parts"],
-            text=loads(oldest["summary_body"]),
-        )
+        summary = _to_summary(oldest)
         # The summary stands for the message itself, unless parts were added after it.
         rows = rows if oldest["parts"] else rows[1:]
     extends = known if summary is None and known is not None and oldest["parent_id"] == known else None
@@ -238,7 +255,29 @@ def to_path(rows: Sequence[Columns], known: str | None, message_id: str | None) 
         extends=extends,
         seq=oldest["thread_seq"],
         shape=oldest["shape"],
+        model=decoded(oldest["model"]),
     )
+
+
+def _to_summary(row: Columns) -> Summary:
+    return Summary(
+        id=row["summary_id"],
+        thread_id=row["summary_thread_id"],
+        message_id=row["id"],
+        parts=row["summary_parts"],
+        text=loads(row["body"]),
+        kind=row["kind"],
+        items=tuple(SummaryItem.model_validate(item) for item in decoded(row["items"]) or ()),
+        covered=row["covered"],
+        previous_id=row["previous_id"],
+        shape=row["summary_shape"],
+        usage=to_usage(row["summary_usage"]),
+    )
+
+
+def to_spending(rows: Iterable[Columns]) -> Spending:
+    """The rows of the statement `spending`."""
+    return Spending(**{row["bound"]: Spent(usage=to_usage(row["usage"]), since=row["since"]) for row in rows})
 
 
 def to_tail(row: Columns) -> Tail:

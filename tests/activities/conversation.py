@@ -69,12 +69,12 @@ class FaultyStore(MemoryStore):
         self._fail("finish")
 
     async def load_history_with_ancestors(
-        self, thread_id: str, known: str | None = None, message_id: str | None = None
+        self, thread_id: str, known: str | None = None, message_id: str | None = None, *, whole: bool = False
     ) -> Path:
         """See the class."""
         self._fail("load")
         self.known.append(known)
-        return await super().load_history_with_ancestors(thread_id, known, message_id)
+        return await super().load_history_with_ancestors(thread_id, known, message_id, whole=whole)
 
     def _fail(self, name: str) -> None:
         if self.away.get(name, 0) > 0:

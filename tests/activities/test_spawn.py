@@ -52,10 +52,10 @@ class WatchedStore(MemoryStore):
 
     @override
     async def load_history_with_ancestors(
-        self, thread_id: str, known: str | None = None, message_id: str | None = None
+        self, thread_id: str, known: str | None = None, message_id: str | None = None, *, whole: bool = False
     ) -> Path:
         self.calls.append("load_history_with_ancestors")
-        return await super().load_history_with_ancestors(thread_id, known, message_id)
+        return await super().load_history_with_ancestors(thread_id, known, message_id, whole=whole)
 
     async def _lost(self, name: str, answer: Answer) -> Answer:
         """The write is done; its reply may get lost, once."""

@@ -90,7 +90,7 @@ async def test_a_long_path_is_read_by_keys(postgres: PostgresStore, own_database
     async with await PostgresStore.connect(own_database_url) as store:
         await long_thread(store, 2000)
     async with planner(own_database_url) as explain:
-        plan = await explain(QUERIES["path"], THREAD, None, None)
+        plan = await explain(QUERIES["path"], THREAD, None, None, False)
     assert scans(plan, "Seq Scan") == []
     assert set(scans(plan, "Index Scan", "Index Only Scan")) >= {"threads", "messages", "parts"}
     assert max(rows_read(plan)) <= 4000
