@@ -50,6 +50,11 @@ def compaction_id(thread: str) -> str:
     return "compaction:" + thread
 
 
+def summary_id(thread: str, message_id: str, parts: int | None, number: int) -> str:
+    """The id of the summary that a compaction makes: the `number`-th that was asked for, up to this point."""
+    return _uuid(thread, "summary", message_id, "" if parts is None else str(parts), str(number))
+
+
 def _uuid(*names: str) -> str:
     # JSON-like quoting is not needed: the parts are joined by a character that no caller-given id may contain.
     return str(uuid.uuid5(NAMESPACE, "\x1f".join(names)))

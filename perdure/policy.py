@@ -110,6 +110,18 @@ thread from resting for ever: ten tries span about seven minutes, and then the t
 HOOKS_PATIENCE: Final = timedelta(seconds=5)
 """How long the next turn waits for the hooks after the last one, so that it is told of what they kept."""
 
+COMPACT: Final = Policy(
+    timedelta(minutes=15),
+    RetryPolicy(
+        initial_interval=timedelta(seconds=1),
+        maximum_interval=timedelta(minutes=1),
+        maximum_attempts=6,
+    ),
+    HEARTBEAT_TIMEOUT,
+)
+"""A compaction: a few model calls where the conversation does not fit into one. Nobody loses anything if it fails, and
+the next long request begins another one, so six tries within about half a minute are enough for a passing fault."""
+
 COMPACTION_PATIENCE: Final = timedelta(minutes=15)
 """How long a turn whose request was too long waits for the compaction that is to make it shorter."""
 
