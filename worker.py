@@ -17,10 +17,13 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.after_turn import AfterTurnActivities
 from activities.catalog import ToolCatalog
+from activities.compact import CompactActivities
 from activities.complete import CompleteActivities
 from activities.dispatch import DispatchActivities
 from activities.mcp_client import McpClient
+from activities.model_choice import ModelChoice
 from activities.parent import ParentActivities
 from activities.path_cache import PathCache
 from activities.rap_choose import ChooseActivities
@@ -53,6 +56,7 @@ from perdure.thread_calls import ThreadCalls
 from perdure.tools import Toolset
 from stores.migrate import migrate
 from stores.postgres import PostgresStore
+from workflows.compaction import CompactionWorkflow
 from workflows.thread import ThreadWorkflow
 
 if TYPE_CHECKING:
@@ -67,12 +71,15 @@ _PASSED_THROUGH: Final = ("perdure", "activities", "pydantic", "pydantic_core", 
 def create_worker(client: Client, store: Store, agents: Agents, settings: Settings) -> Worker:
     """A worker that serves the agents; run it with `async with` or `run`. At its end its connections are closed."""
     catalog = ToolCatalog(store, agents, lambda toolset: connect_toolset(toolset, store, settings))
-    complete = CompleteActivities(store, agents, catalog, PathCache(store, settings.max_cached_workflows))
+    models = ModelChoice()
+    complete = CompleteActivities(store, agents, catalog, PathCache(store, settings.max_cached_workflows), models)
+    compact = CompactActivities(store, agents, models)
+    asking: list[Callable[..., Any]] = [complete.complete, compact.compact]
     return Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[ThreadWorkflow],
-        activities=[complete.complete, *_activities(client, store, agents, catalog, settings)],
+        workflows=[ThreadWorkflow, CompactionWorkflow],
+        activities=[*asking, *_activities(client, store, agents, catalog, settings)],
         workflow_runner=_runner(settings),
         identity=process_identity(),
         max_cached_workflows=settings.max_cached_workflows,
@@ -81,7 +88,7 @@ def create_worker(client: Client, store: Store, agents: Agents, settings: Settin
         max_heartbeat_throttle_interval=policy.HEARTBEAT_THROTTLE,
         default_heartbeat_throttle_interval=policy.HEARTBEAT_THROTTLE,
         graceful_shutdown_timeout=policy.GRACEFUL_SHUTDOWN,
-        plugins=[SimplePlugin("perdure", run_context=lambda: _closing(complete, catalog))],
+        plugins=[SimplePlugin("perdure", run_context=lambda: _closing(complete, compact, catalog))],
     )
 
 
@@ -106,8 +113,9 @@ def _activities(
     notify = NotifyActivities(catalog.rap_clients)
     choose = ChooseActivities(store, catalog.rap_tool)
     parent = ParentActivities(store, mail)
+    hooks = AfterTurnActivities(store, agents)
     family: list[Callable[..., Any]] = [spawn.spawn, spawn.stop_children, parent.tell_parent]
-    return [sync.load, sync.sync, dispatch.dispatch, *family, notify.notify, choose.choose]
+    return [sync.load, sync.sync, dispatch.dispatch, *family, notify.notify, choose.choose, hooks.after_turn]
 
 
 async def serve(agents: Agents, settings: Settings, stop: asyncio.Event) -> None:
@@ -154,12 +162,15 @@ def main() -> NoReturn:
 
 
 @asynccontextmanager
-async def _closing(complete: CompleteActivities, catalog: ToolCatalog) -> AsyncGenerator[None]:
+async def _closing(
+    complete: CompleteActivities, compact: CompactActivities, catalog: ToolCatalog
+) -> AsyncGenerator[None]:
     """Around the run of a worker: at its end no call is left, and the connections to models and servers may go."""
     try:
         yield
     finally:
         await complete.close()
+        await compact.close()
         await catalog.close()
 
 

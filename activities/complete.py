@@ -51,7 +51,12 @@ class CompleteActivities:
     """Asks the models of the agents that a worker serves."""
 
     def __init__(
-        self, store: Store, agents: Agents, catalog: ToolCatalog | None = None, paths: PathCache | None = None
+        self,
+        store: Store,
+        agents: Agents,
+        catalog: ToolCatalog | None = None,
+        paths: PathCache | None = None,
+        models: ModelChoice | None = None,
     ) -> None:
         self._store = store
         self._agents = agents
@@ -60,7 +65,7 @@ class CompleteActivities:
         self._lost = LostCalls(store)
         self._budgets = Budgets(store, self._lost)
         self._contexts = TurnContexts(store)
-        self._models = ModelChoice()
+        self._models = models or ModelChoice()
         self._requests = RequestBuilder(store)
 
     @activity.defn(name=COMPLETE)
