@@ -179,6 +179,8 @@ def _plain(value: object) -> object:
             items = cast("dict[object, object]", value)
             if _TYPE in items:
                 raise TypeError(f"the key {_TYPE!r} is reserved")
+            if (odd := next((key for key in items if not isinstance(key, str)), "")) != "":
+                raise TypeError(f"the key {odd!r} is no text")
             return {key: _plain(item) for key, item in items.items()}
         case list():
             return [_plain(item) for item in cast("list[object]", value)]
@@ -200,6 +202,6 @@ def _decoded(value: Any) -> Any:
         case dict():
             return {key: _decoded(item) for key, item in cast("dict[str, Any]", value).items()}
         case list():
-            return [_decoded(item) for item in value]
+            return [_decoded(item) for item in cast("list[object]", value)]
         case _:
             return value
