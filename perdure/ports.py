@@ -222,7 +222,10 @@ class ContextStore(Protocol):
     """What context providers said and keep, and what was spent."""
 
     async def put_turn_context(self, thread_id: str, turn: int, step: int, context: TurnContext) -> TurnContext:
-        """Keep what providers said for a model call of a turn; the first one wins and is returned. Safe to repeat."""
+        """Keep what providers said for a model call of a turn; the first one wins and is returned. Safe to repeat.
+
+        Of a turn that does not run nothing is kept: it is over, or its message is gone.
+        """
         ...
 
     async def get_turn_context(self, thread_id: str, turn: int, step: int) -> TurnContext | None:
@@ -251,7 +254,11 @@ class ContextStore(Protocol):
         ...
 
     async def append_log(self, thread_id: str, source: str, messages: tuple[LoggedMessage, ...]) -> None:
-        """Add to the log of a history provider, all or nothing; messages whose ids are there are left out."""
+        """Add to the log of a history provider, all or nothing; messages whose ids are there are left out.
+
+        So are those that the conversation does not have any more: a message by its id, what somebody else said
+        (`source`) by its turn. They go from the log when they are deleted.
+        """
         ...
 
     async def read_log(self, thread_id: str, source: str) -> tuple[LoggedMessage, ...]:
@@ -269,11 +276,12 @@ class ContextStore(Protocol):
         """
         ...
 
-    async def get_spending(self, thread_id: str, turn: int | None = None, *, wide: bool = True) -> Spending:
+    async def get_spending(
+        self, thread_id: str, turn: int | None = None, *, tree: bool = True, tenant: bool = True
+    ) -> Spending:
         """What was spent so far, by the thread, its tree and its tenant, and by a turn if one is named.
 
-        Costs more the more threads the tenant has, so without `wide` the tree and the tenant are left out. Raises
-        ThreadNotFound.
+        Costs more the more threads the tree and the tenant have, so each can be left out. Raises ThreadNotFound.
         """
         ...
 

@@ -74,9 +74,11 @@ class PostgresContext:
         """See `perdure.ports.ContextStore`. Raises ThreadNotFound. Readers are told of the message once more."""
         await self._database.row("add_usage", thread_id, turn, step, attempt, dumps(usage))
 
-    async def get_spending(self, thread_id: str, turn: int | None = None, *, wide: bool = True) -> Spending:
+    async def get_spending(
+        self, thread_id: str, turn: int | None = None, *, tree: bool = True, tenant: bool = True
+    ) -> Spending:
         """See `perdure.ports.ContextStore`."""
-        rows = await self._database.rows("spending", thread_id, turn, wide)
+        rows = await self._database.rows("spending", thread_id, turn, tree, tenant)
         if not rows:
             raise ThreadNotFound(thread_id)
         return to_spending(rows)
