@@ -179,15 +179,19 @@ def _plain(value: object) -> object:
             items = cast("dict[object, object]", value)
             if _TYPE in items:
                 raise TypeError(f"the key {_TYPE!r} is reserved")
-            if (odd := next((key for key in items if not isinstance(key, str)), "")) != "":
-                raise TypeError(f"the key {odd!r} is no text")
-            return {key: _plain(item) for key, item in items.items()}
+            return {_key(key): _plain(item) for key, item in items.items()}
         case list():
             return [_plain(item) for item in cast("list[object]", value)]
         case _ if is_json(value):
             return value
         case _:
             raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"the key {key!r} is no text")
+    return key
 
 
 def _decoded(value: Any) -> Any:
