@@ -439,8 +439,8 @@ update perdure.threads set model = $2 where thread_id = $1 returning thread
 select perdure.count_call($1, $2, $3, $4, $5)
 
 -- name: spending
--- Each bound by its name, with when it began; a turn whose message is gone has no row. Without $3 the wider ones are
--- left out.
+-- Each bound by its name, with when it began; a turn whose message is gone has no row. $3: with the tree, $4:
+-- with the tenant.
 with t as materialized (
     select * from perdure.threads where thread_id = $1
 ), root as materialized (
@@ -454,7 +454,7 @@ with t as materialized (
     select 'tree', c.* from t join perdure.threads c on c.root_thread_id = coalesce(t.root_thread_id, t.thread_id)
     where $3 and c.thread_id <> coalesce(t.root_thread_id, t.thread_id)
   union all
-    select 'tenant', o.* from t join perdure.threads o on o.tenant = t.tenant where $3
+    select 'tenant', o.* from t join perdure.threads o on o.tenant = t.tenant where $4
 )
 select bound, json_build_object('requests', sum(requests), 'input_tokens', sum(input_tokens),
                                 'output_tokens', sum(output_tokens), 'cached_tokens', sum(cached_tokens),
