@@ -11,6 +11,7 @@ from activities.store_call import store_call
 from perdure.agent import Agent, Agents
 from perdure.batch import ImportMessages, SyncBatch, SyncReport
 from perdure.codec import clip
+from perdure.context import has_hooks
 from perdure.contract import LOAD, SYNC, LoadRequest, LoadResult
 from perdure.draft import DETAIL_CHARS
 from perdure.errors import UsageError
@@ -80,7 +81,7 @@ class SyncActivities:
             events_per_minute=limits.events_per_minute,
             events_per_subscription=limits.events_per_subscription,
             revision=REVISION,
-            hooks=any(hasattr(one, "after_run") or hasattr(one, "on_invoked") for one in agent.context),
+            hooks=has_hooks(agent.context),
             compacts=agent.compaction is not None,
         )
 
