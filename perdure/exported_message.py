@@ -8,12 +8,23 @@ from typing import Any, Final, cast
 from pydantic import ValidationError
 
 from perdure.codec import Text
-from perdure.exported_part import OURS, ContentWriter, Files
+from perdure.exported_part import OURS, ContentWriter, Files, plain_fields
 from perdure.exported_status import exact_status, read_status, shown_status
+from perdure.exported_usage import read_options, read_usage, shown_steps
 from perdure.import_fields import Fault, Json, each, mapping, name, optional, text
 from perdure.imported_part import PARTS, ContentReader
-from perdure.message_content import Entry, Steps, entries
-from perdure.messages import EventPart, Message, Role, Status, TextPart, ToolResultPart
+from perdure.message_content import Entry, Placed, Steps, entries, without_context
+from perdure.messages import (
+    ContextPart,
+    EventPart,
+    Message,
+    Role,
+    Status,
+    TextPart,
+    ToolResultPart,
+    TurnOptions,
+    Usage,
+)
 from perdure.records import OpenCall, TreeMessage
 
 RUN_CONFIG: Final = "runConfig"
@@ -25,7 +36,10 @@ _THEIR_FEEDBACK: Final = "submittedFeedback"
 
 @dataclass(slots=True)
 class ListedMessage:
-    """A message of a file: its content, and its status if one is given. `left_out` says why it is none of ours."""
+    """A message of a file: its content, and its status if one is given. `left_out` says why it is none of ours.
+
+    `context` is what stands among the parts of the content and is no word of the conversation.
+    """
 
     id: str
     parent_id: str | None
@@ -36,6 +50,9 @@ class ListedMessage:
     created_at: str | None = None
     metadata: Json | None = None
     source_id: str | None = None
+    context: list[Placed] | None = None
+    options: TurnOptions | None = None
+    usage: Usage | None = None
     left_out: str | None = None
 
 
@@ -66,7 +83,8 @@ def exported(
         shown["status"] = shown_status(message.status)
         if read_status(shown["status"]) != message.status:
             own["status"] = _status(message.status)
-        known: Json = {"unstable_state": None, "unstable_annotations": [], "unstable_data": [], "steps": []}
+        known: Json = {"unstable_state": None, "unstable_annotations": [], "unstable_data": []}
+        known["steps"] = shown_steps(message.usage)
         if (feedback := _feedback(metadata.get(FEEDBACK), "value", "type")) is not None:
             known[_THEIR_FEEDBACK] = feedback
             del metadata[FEEDBACK]
@@ -103,7 +121,14 @@ def iso(at: datetime) -> str:
 
 def _own(message: Message, ids: Mapping[str, str]) -> Json:
     # What opened it is not told: an input is known to the thread that took it, and to no other.
-    return {} if message.source_id is None else {"source_id": ids.get(message.source_id, message.source_id)}
+    own: Json = {}
+    if message.source_id is not None:
+        own["source_id"] = ids.get(message.source_id, message.source_id)
+    if message.options is not None:
+        own["options"] = plain_fields(message.options)
+    if message.usage is not None:
+        own["usage"] = plain_fields(message.usage)
+    return own
 
 
 def _content(message: Message, calls: Sequence[OpenCall], files: Files, own: Json) -> list[Json]:
@@ -114,10 +139,14 @@ def _content(message: Message, calls: Sequence[OpenCall], files: Files, own: Jso
         own["role"] = message.role
         own["parts"] = [writer.whole(part) for part in message.parts]
         return [{"type": "text", "text": _words(message)}]
+    parts, context = without_context(message.parts)
+    if context:
+        # Clients would take it for something that was said, so it stands beside the content.
+        own["context"] = [{"position": position, **writer.whole(part)} for position, part in context]
     if message.role != "assistant":
-        return [writer.entry(Entry(part), message.role) for part in message.parts]
+        return [writer.entry(Entry(part), message.role) for part in parts]
     staged = [call.result for call in sorted(calls, key=lambda call: call.position) if call.result is not None]
-    found, order = entries((*message.parts, *staged))
+    found, order = entries((*parts, *staged))
     if order is not None:
         own["order"] = order
     interim: dict[str, ToolResultPart] = {call.call_id: call.interim for call in calls if call.interim is not None}
@@ -166,6 +195,12 @@ def _read(fields: Json, metadata: Json, parent_id: str | None, reader: ContentRe
         left_out = "Placeholders that a client shows until the real message comes were left out"
         return ListedMessage(message_id, parent_id, role, [], left_out=left_out)
     listed = ListedMessage(message_id, parent_id, cast("Role", role), reader.content(message_id, role, fields))
+    try:
+        listed.context = each(own, "context", lambda part: _context(part, reader), PARTS) or None
+        listed.options = read_options(own)
+        listed.usage = read_usage(metadata, own) if role == "assistant" else None
+    except Fault as fault:
+        raise fault.under(f".{OURS}") from None
     if role == "assistant":
         listed.status = _read_status(fields, own)
     return _with_own(listed, fields, own)
@@ -176,6 +211,16 @@ def _events(own: Json, reader: ContentReader) -> list[Entry]:
         return each(own, "parts", lambda part: Entry(reader.whole(part)), PARTS)
     except Fault as fault:
         raise fault.under(f".{OURS}") from None
+
+
+def _context(fields: Json, reader: ContentReader) -> Placed:
+    position = fields.get("position")
+    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        raise Fault("must be a number from 0", ".position")
+    part = reader.whole({key: value for key, value in fields.items() if key != "position"})
+    if not isinstance(part, ContextPart):
+        raise Fault("must be `context`", ".kind")
+    return position, part
 
 
 def _read_status(fields: Json, own: Json) -> Status | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from perdure.codec import dumps, is_json, loads, loads_object
+from perdure.codec import Wire, dumps, is_json, loads, loads_object
 from perdure.errors import BlobNotFound, StoreError
 from perdure.exported_approval import read_approval, shown_approval
 from perdure.import_fields import Fault, Json
@@ -246,7 +246,12 @@ def _rest(part: Part, shown: frozenset[str]) -> Json:
     """The fields that are not shown and do not hold their default."""
     if part.model_fields_set <= shown:
         return {}
-    return {key: _plain(value) for key, value in part.stated().items() if key not in shown}
+    return {key: value for key, value in plain_fields(part).items() if key not in shown}
+
+
+def plain_fields(value: Wire) -> Json:
+    """The fields that do not hold their default, as JSON."""
+    return {key: _plain(field) for key, field in value.stated().items()}
 
 
 def _plain(value: object) -> Any:

@@ -21,7 +21,7 @@ from perdure.exported_part import Files, blobs_of
 from perdure.import_fields import Fault, Json, each, mapping, name
 from perdure.import_rules import distinct_calls, head_of, kept, settled
 from perdure.imported_part import ContentReader
-from perdure.message_content import parts_of
+from perdure.message_content import parts_of, with_context
 from perdure.messages import Message, Status
 from perdure.records import OpenCall, StoredTree, TreeMessage
 from perdure.tree import MessageTree, TreeNode
@@ -149,9 +149,11 @@ def _imported(listed: ListedMessage) -> ImportedMessage:
         role=listed.role,
         parent_id=listed.parent_id,
         status=listed.status or Status(),
-        parts=parts_of(listed.content, listed.order),
+        parts=with_context(parts_of(listed.content, listed.order), listed.context or ()),
         metadata=listed.metadata,
         source_id=listed.source_id,
+        options=listed.options,
+        usage=listed.usage,
     )
     interim = tuple(entry.interim for entry in listed.content if entry.is_open and entry.interim is not None)
     return ImportedMessage(message=message, created_at=listed.created_at, interim=interim)

@@ -7,7 +7,7 @@ step is left. Parts that stand in another order are told with it.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from perdure.messages import Part, ToolCallPart, ToolResultPart
+from perdure.messages import ContextPart, Part, ToolCallPart, ToolResultPart
 
 
 @dataclass(slots=True)
@@ -59,6 +59,24 @@ def parts_of(content: Sequence[Entry], order: Sequence[int] | None = None) -> tu
     if order is not None and sorted(order) == list(range(len(parts))):
         return tuple(parts[index] for index in order)
     return tuple(parts)
+
+
+Placed = tuple[int, ContextPart]
+"""What a model was told besides the conversation, and its position among the parts of its message."""
+
+
+def without_context(parts: Sequence[Part]) -> tuple[Sequence[Part], list[Placed]]:
+    """The parts that are words of the conversation, and where the others stood."""
+    context = [(position, part) for position, part in enumerate(parts) if isinstance(part, ContextPart)]
+    return ([part for part in parts if not isinstance(part, ContextPart)], context) if context else (parts, context)
+
+
+def with_context(parts: Sequence[Part], context: Iterable[Placed]) -> tuple[Part, ...]:
+    """All parts in their places, which are those that the parts alone leave free."""
+    found = list(parts)
+    for position, part in sorted(context, key=lambda placed: placed[0]):
+        found.insert(position, part)
+    return tuple(found)
 
 
 def _of(entry: Entry, is_result: bool) -> Part:

@@ -95,7 +95,7 @@ class ThreadResults(ThreadControl):
         await self._calls.signal_with_start(thread_id, "event", event, start)
 
     async def _check_counted(self, thread_id: str, message_id: str, given: ToolResult) -> None:
-        """Whether a result is the one that its call has. What a tool has returned is never replaced, and nobody says so.
+        """Whether a result is the one that its call has: what a tool has returned is never replaced.
 
         Only the store can tell, once the thread has written: of two that come at the same time one counts.
         """

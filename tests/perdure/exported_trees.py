@@ -12,8 +12,9 @@ from perdure.approval import APPROVES, ApprovalOption, ApprovalQuestion, Approva
 from perdure.codec import dumps, loads
 from perdure.import_rules import settled
 from perdure.interchange import ImportResult, export_tree, read_import
-from perdure.message_content import entries, parts_of
+from perdure.message_content import entries, parts_of, with_context, without_context
 from perdure.messages import (
+    ContextPart,
     EventPart,
     FilePart,
     FileRef,
@@ -27,6 +28,8 @@ from perdure.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    TurnOptions,
+    Usage,
 )
 from perdure.records import OpenCall, StoredTree, TreeMessage
 from tests.properties import hostile_text
@@ -175,16 +178,19 @@ def stored_trees(draw: st.DrawFn, *, at_rest: bool = False, max_size: int = 4) -
             metadata=draw(st.none() | st.dictionaries(words, values, min_size=1, max_size=2) | _lifted),
         )
         if message.role == "assistant":
+            message = message.with_(usage=draw(_usages))
             parts, status = content.of_turn(number), draw(_statuses)
             if at_rest:
-                found, order = entries(parts)
+                said, context = without_context(parts)
+                found, order = entries(said)
                 found, status = settled(found, status, followed=number + 1 in shape)
-                parts = parts_of(found, order)
+                parts = with_context(parts_of(found, order), context)
             message = message.with_(parts=parts, status=status)
             if status.state in ("running", "requires_action"):
                 calls += content.of_calls(message)
         else:
-            message = message.with_(parts=tuple(content.parts()))
+            options = draw(_turn_options) if message.role == "user" else None
+            message = message.with_(parts=tuple(content.parts()), options=options)
         created_at = draw(st.none() | st.datetimes(timezones=st.just(UTC)))
         messages.append(TreeMessage(message=message, parent_id=message.parent_id, place=number, created_at=created_at))
     head_id = draw(st.sampled_from([one.message.id for one in messages])) if messages else None
@@ -218,7 +224,7 @@ class _Content:
     def of_calls(self, message: Message) -> list[OpenCall]:
         """What a store keeps beside the open calls of a message."""
         calls: list[OpenCall] = []
-        for entry in entries(message.parts)[0]:
+        for entry in entries(without_context(message.parts)[0])[0]:
             if isinstance(entry.part, ToolCallPart) and entry.is_open:
                 told = self.draw(_results(self.files)).with_(call_id=entry.part.call_id)
                 # The first one has no result: a turn of which all calls have theirs waits for nobody.
@@ -248,6 +254,13 @@ _statuses = st.one_of(
     st.sampled_from([Status(state="requires_action"), Status(state="requires_action", reason="interrupt")]),
 )
 _steps = st.integers(0, 3)
+_counts = st.integers(0, 9)
+_usages = st.none() | st.builds(
+    Usage, requests=_counts, input_tokens=_counts, output_tokens=_counts, cached_tokens=_counts, nano_usd=_counts
+)
+_turn_options = st.none() | st.builds(
+    TurnOptions, model=st.none() | names, settings=st.none() | st.dictionaries(words, values, max_size=2)
+)
 
 
 def _parts(files: dict[str, bytes]) -> st.SearchStrategy[Part]:
@@ -276,7 +289,8 @@ def _parts(files: dict[str, bytes]) -> st.SearchStrategy[Part]:
         origin_tool=st.none() | words,
         origin_arguments=st.none() | words,
     )
-    return st.one_of(texts, calls, calls, thoughts, pictures, _results(files), events)
+    context = st.builds(ContextPart, source=words, text=words, step=_steps)
+    return st.one_of(texts, calls, calls, thoughts, pictures, _results(files), events, context)
 
 
 def _picture(files: dict[str, bytes]) -> Callable[..., FilePart]:

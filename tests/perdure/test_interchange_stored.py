@@ -39,11 +39,15 @@ def timeless(file: bytes, like: bytes) -> Any:
 
 
 def can_be_asked(stored: Stored) -> bool:
-    """Whether the questions of open calls are ones that an import lets people be asked."""
+    """Whether the questions of open calls are ones that an import lets people be asked.
+
+    A call without one gets one, which the export that it came from does not have.
+    """
     try:
         for call in stored.tree.calls:
-            if call.approval is not None:
-                check_request(call.approval)
+            if call.approval is None:
+                return False
+            check_request(call.approval)
     except UsageError:
         return False
     return True
