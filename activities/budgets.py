@@ -22,8 +22,8 @@ from perdure.limits import Limits
 from perdure.messages import Usage
 from perdure.ports import Store
 from perdure.quantity import quantity
-from perdure.records import Spending, Spent
-from perdure.spending import WIDE, advice, bounded, bounds_money, crossed, since
+from perdure.records import Spent
+from perdure.spending import WIDE, Scope, advice, bounded, bounds_money, crossed, since, spent_in
 
 FRESH_S = 2.0
 """How old the sum of a tree or a tenant may be: what other threads have spent since then is not in it.
@@ -72,8 +72,8 @@ class Budgets:
         self._now = now
         self._clock = clock
         self._belongs: dict[str, tuple[str, str]] = {}
-        self._sums: dict[tuple[str, str], _Sum] = {}
-        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._sums: dict[tuple[Scope, str], _Sum] = {}
+        self._reading: WeakValueDictionary[tuple[Scope, str], asyncio.Lock] = WeakValueDictionary()
 
     async def crossed(self, agent: Agent, request: CompleteRequest) -> str | None:
         """Why no model may be asked, in a sentence for people; None if one may."""
@@ -105,46 +105,33 @@ class Budgets:
             return None
         if self._lost is not None:
             await self._lost.counted(thread_id)
-        if any(scope in WIDE for scope in scopes):
-            spending = await self._wide(thread_id, turn)
-        else:
-            spending = await self._store.get_spending(thread_id, turn, wide=False)
-        return crossed(limits, spending, self._now())
-
-    async def _wide(self, thread_id: str, turn: int | None) -> Spending:
-        """The turn and the thread as they are, the tree and the tenant as they were a moment ago."""
-        tenant, root = await self._belonging(thread_id)
-        # One reads for all that ask at the same time.
-        async with self._reading.setdefault(tenant, asyncio.Lock()):
-            sums = self._fresh(tenant, root)
-            if sums is None:
-                return self._keep(await self._store.get_spending(thread_id, turn), thread_id, tenant, root)
-        narrow = await self._store.get_spending(thread_id, turn, wide=False)
-        of_tree, of_tenant = (known.for_thread(thread_id, narrow.thread.usage) for known in sums)
-        return narrow.with_(tree=of_tree, tenant=of_tenant)
-
-    def _fresh(self, tenant: str, root: str) -> tuple[_Sum, _Sum] | None:
-        oldest = self._clock() - FRESH_S
-        of_tree, of_tenant = self._sums.get(("tree", root)), self._sums.get(("tenant", tenant))
-        if of_tree is None or of_tenant is None or min(of_tree.read_at, of_tenant.read_at) <= oldest:
-            return None
-        return of_tree, of_tenant
-
-    def _keep(self, spending: Spending, thread_id: str, tenant: str, root: str) -> Spending:
-        # The age counts from when the answer is there, which is later than when it was true, by one statement.
-        read_at = self._clock()
-        self._sums = {name: known for name, known in self._sums.items() if known.read_at > read_at - FRESH_S}
+        sums = {scope: await self._sum(scope, thread_id) for scope in scopes if scope in WIDE}
+        spending = await self._store.get_spending(thread_id, turn, tree=False, tenant=False)
         usage = spending.thread.usage
-        self._sums["tree", root] = _Sum(spending.tree, read_at, {thread_id: usage})
-        self._sums["tenant", tenant] = _Sum(spending.tenant, read_at, {thread_id: usage})
-        return spending
+        wide = {str(scope): known.for_thread(thread_id, usage) for scope, known in sums.items()}
+        return crossed(limits, spending.with_(**wide), self._now())
+
+    async def _sum(self, scope: Scope, thread_id: str) -> _Sum:
+        """The thread's tree or tenant, as it was a moment ago."""
+        circle = scope, (await self._belonging(thread_id))[WIDE.index(scope)]
+        # One reads for all that ask at the same time.
+        async with self._reading.setdefault(circle, asyncio.Lock()):
+            known = self._sums.get(circle)
+            if known is None or self._is_old(known):
+                spending = await self._store.get_spending(thread_id, tree=scope == "tree", tenant=scope == "tenant")
+                known = _Sum(spent_in(spending, scope), self._clock(), {thread_id: spending.thread.usage})
+                self._sums = {of: one for of, one in self._sums.items() if not self._is_old(one)} | {circle: known}
+            return known
+
+    def _is_old(self, known: _Sum) -> bool:
+        return self._clock() - known.read_at >= FRESH_S
 
     async def _belonging(self, thread_id: str) -> tuple[str, str]:
-        """The tenant and the root of a thread, which never change."""
+        """The root and the tenant of a thread, which never change."""
         if (known := self._belongs.get(thread_id)) is not None:
             return known
         thread = await self._store.get_thread(thread_id)
         if len(self._belongs) >= KNOWN_THREADS:
             self._belongs.clear()
-        self._belongs[thread_id] = thread.tenant, thread.root_thread_id or thread_id
+        self._belongs[thread_id] = thread.root_thread_id or thread_id, thread.tenant
         return self._belongs[thread_id]

@@ -24,18 +24,20 @@ PARENT, CHILD, OTHER = "parent", "child", "other"
 
 
 class CountedStore(MemoryStore):
-    """Counts what is read of what was spent: `wide` sums and narrow ones."""
+    """Counts what is read of what was spent: `narrow`, or with the sum of a `tree` or a `tenant`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.reads: list[bool] = []
+        self.reads: list[str] = []
         self.threads_read = 0
 
-    async def get_spending(self, thread_id: str, turn: int | None = None, *, wide: bool = True) -> Spending:
+    async def get_spending(
+        self, thread_id: str, turn: int | None = None, *, tree: bool = True, tenant: bool = True
+    ) -> Spending:
         """See the class."""
-        self.reads.append(wide)
+        self.reads.append("tree" * tree + "tenant" * tenant or "narrow")
         await asyncio.sleep(0)
-        return await super().get_spending(thread_id, turn, wide=wide)
+        return await super().get_spending(thread_id, turn, tree=tree, tenant=tenant)
 
     async def get_thread(self, thread_id: str) -> ThreadRecord:
         """See the class."""
@@ -92,7 +94,7 @@ async def test_an_agent_without_budgets_costs_no_statement() -> None:
     assert await family.crossed(Limits()) is None
     assert (family.store.reads, family.store.threads_read) == ([], 0)
     assert await family.crossed(Limits(thread=Budget(tokens=1))) is None
-    assert family.store.reads == [False]
+    assert family.store.reads == ["narrow"]
 
 
 async def test_the_step_limit_says_what_to_do() -> None:
@@ -114,7 +116,7 @@ async def test_a_narrow_budget_sums_up_nobody_else() -> None:
     assert await family.crossed(limits) is None
     await family.spends(PARENT, input_tokens=10)
     assert "The thread has used 10 tokens" in (await family.crossed(limits) or "")
-    assert family.store.reads == [False, False]
+    assert family.store.reads == ["narrow", "narrow"]
     assert family.store.threads_read == 0
 
 
@@ -157,14 +159,14 @@ async def test_what_others_spend_counts_within_its_bound() -> None:
     assert await family.crossed(limits) is None
     family.now = FRESH_S
     assert await family.crossed(limits) is not None
-    assert family.store.reads == [True, False, False, True]
+    assert family.store.reads == ["tenant", "narrow", "narrow", "narrow", "tenant", "narrow"]
     assert family.store.threads_read == 1
 
     family = await Family.start()
     assert await family.crossed(limits) is None
     await family.spends(PARENT, input_tokens=10)
     assert await family.crossed(limits) is not None
-    assert family.store.reads == [True, False]
+    assert family.store.reads == ["tenant", "narrow", "narrow"]
 
 
 async def test_threads_of_a_worker_share_the_sums() -> None:
@@ -174,7 +176,7 @@ async def test_threads_of_a_worker_share_the_sums() -> None:
     for number in range(100):
         await family.store.create_thread(ThreadRecord(thread_id=f"t{number}", agent="a", tenant="acme"))
     await asyncio.gather(*(family.crossed(limits, f"t{number}") for number in range(100)))
-    assert family.store.reads.count(True) == 1
+    assert family.store.reads.count("tenant") == 1
     await family.spends(PARENT, input_tokens=9)
     family.now = FRESH_S
     assert await family.crossed(limits, OTHER) is None
@@ -189,7 +191,7 @@ async def test_sums_that_nobody_asks_for_are_forgotten() -> None:
         await family.store.create_thread(ThreadRecord(thread_id=f"t{number}", agent="a", tenant=f"tenant-{number}"))
         family.now += FRESH_S
         await family.crossed(Limits(tenant=Budget(tokens=10)), f"t{number}")
-    assert len(family.budgets._sums) == 2
+    assert len(family.budgets._sums) == 1
 
 
 async def test_time_runs_while_nothing_is_spent() -> None:

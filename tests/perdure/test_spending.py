@@ -15,6 +15,14 @@ NOW = 1_000_000.0
 SPENT = Spent(
     usage=Usage(requests=3, input_tokens=9_000, output_tokens=1_412, nano_usd=1_031_200_000), since=NOW - 3_600
 )
+
+
+def limited(scope: Scope, budget: dict[str, Any]) -> Limits:
+    """Limits with one budget."""
+    budgets: dict[str, Any] = {scope: Budget(**budget)}
+    return Limits(**budgets)
+
+
 BUDGETS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"model_calls": 3}, {"model_calls": 4}, "made 3 model calls; the budget is 3."),
     ({"tokens": 10_000}, {"tokens": 10_413}, "used 10,412 tokens; the budget is 10,000."),
@@ -32,11 +40,11 @@ def test_a_budget_is_used_up_when_all_of_it_was_spent(
 ) -> None:
     """In each scope, with what was spent, the budget, and which one to raise. The control: with more there is room."""
     spending = Spending(**{scope: SPENT})
-    sentence = crossed(Limits(**{scope: Budget(**reached)}), spending, NOW)
+    sentence = crossed(limited(scope, reached), spending, NOW)
     assert sentence is not None
     assert words in sentence
     assert f"Limits.{scope}.{next(iter(reached))}" in sentence
-    assert crossed(Limits(**{scope: Budget(**more)}), spending, NOW) is None
+    assert crossed(limited(scope, more), spending, NOW) is None
 
 
 def test_exactly_the_budget_is_used_up_and_a_billionth_less_is_not() -> None:
