@@ -20,6 +20,7 @@ from pydantic_ai.exceptions import (
     ModelAPIError,
     ModelAuthenticationError,
     ModelConnectionError,
+    ModelContextWindowExceededError,
     ModelHTTPError,
     ModelNotFoundError,
     ModelRateLimitError,
@@ -47,11 +48,18 @@ from perdure.messages import Usage
 from perdure.view import EVENT_TOOL
 
 SYSTEM = "scripted"
-_Category = type[ModelRateLimitError | ModelUnavailableError | ModelServerError | ModelRequestRejectedError]
+_Category = type[
+    ModelRateLimitError
+    | ModelUnavailableError
+    | ModelServerError
+    | ModelRequestRejectedError
+    | ModelContextWindowExceededError
+]
 _categories: dict[int, _Category] = {
     401: ModelAuthenticationError,
     403: ModelAuthenticationError,
     404: ModelNotFoundError,
+    413: ModelContextWindowExceededError,
     429: ModelRateLimitError,
     503: ModelUnavailableError,
 }
