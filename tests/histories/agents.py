@@ -3,14 +3,18 @@
 import asyncio
 import re
 from datetime import timedelta
+from typing import Any
 
 from perdure.agent import Agent
 from perdure.approval import ApprovalRequest
 from perdure.builtins import Threads, Timers
+from perdure.compaction import Compaction
+from perdure.context import ProviderRun, RunOutcome
 from perdure.limits import Limits
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel, Think
 from perdure.tools import Toolset
 
+SUMMARISER = ScriptedModel(["hello was said once", "hello was said twice"])
 STORY = " ".join(f"word{number}" for number in range(30))
 _TASK = re.compile(r"now in the child thread (?P<child>\S+),.*this alone:\n\n(?P<words>.*?)\n\n", re.DOTALL)
 
@@ -41,6 +45,8 @@ def script(asked: Asked) -> Reply:
             return Reply("at last", failures=[Failure(503), Failure(None, after_chunks=1)], chunk_chars=4)
         case ["fail", *_]:
             return Reply("never", failures=[Failure(401)] * 9)
+        case ["too", "much"] if "said twice" not in str(asked.messages[0]):
+            return Reply("never", failures=[Failure(413)])
         case ["sleep", seconds] if not asked.results:
             return Reply(Call("sleep", {"seconds": float(seconds)}))
         case ["wait"] if not asked.results:
@@ -80,11 +86,29 @@ def agents() -> list[Agent]:
         _agent("children", Limits(), Threads()),
         _agent("stop_children", Limits(), Threads()),
         _agent("subscription", Limits(history_events=80, subscriptions=1, events_per_subscription=4)),
+        _agent("hooks", Limits(), context=[Diary()]),
+        _agent("shortened", Limits(), compaction=Compaction(context_window=1_000, keep=0.0, model=SUMMARISER)),
     ]
 
 
-def _agent(name: str, limits: Limits, *toolsets: Toolset) -> Agent:
-    agent = Agent(name, model=ScriptedModel(script), limits=limits, toolsets=toolsets)
+class Diary:
+    """Counts the turns that it was told of; of the first that it is told of as `fail` it fails once."""
+
+    name = "diary"
+
+    def __init__(self) -> None:
+        self._is_to_fail = True
+
+    async def after_run(self, run: ProviderRun, outcome: RunOutcome) -> None:
+        """Count it."""
+        if outcome.result == "failure" and self._is_to_fail:
+            self._is_to_fail = False
+            raise ConnectionError("the diary is locked away")
+        run.state["turns"] = run.state.get("turns", 0) + 1
+
+
+def _agent(name: str, limits: Limits, *toolsets: Toolset, **options: Any) -> Agent:
+    agent = Agent(name, model=ScriptedModel(script), limits=limits, toolsets=toolsets, **options)
 
     @agent.tool(retry_safe=True)
     async def look(city: str) -> str:

@@ -333,6 +333,36 @@ async def subscription(walk: Walk) -> None:
     await eventually(lambda: _has_dropped(walk, 2))
 
 
+async def hooks(walk: Walk) -> None:
+    """Hooks after turns: one that is quick, one that fails once, one of a turn that was stopped."""
+    await walk.ask("hi")
+    await walk.ask("fail")
+    await walk.send("story")
+    await walk.streams()
+    await walk.stack.client.stop(walk.name)
+    await eventually(lambda: _kept_of(walk, 3))
+
+
+async def shortened(walk: Walk) -> None:
+    """Compactions: by a person, and for a request that was too long, which is made again."""
+    await walk.ask("hi")
+    await walk.stack.client.compact(walk.name)
+    await eventually(lambda: _summaries(walk, 1))
+    await walk.ask("hi again")
+    await walk.ask("too much")
+    await eventually(lambda: _summaries(walk, 2))
+
+
+async def _kept_of(walk: Walk, turns: int) -> bool:
+    states = await walk.store.get_provider_states(walk.name)
+    return "diary" in states and states["diary"].values == {"turns": turns}
+
+
+async def _summaries(walk: Walk, number: int) -> bool:
+    lines = str(await walk.stack.handle(walk.name).query("transcript"))
+    return lines.count("summed up") == number
+
+
 async def _opened(walk: Walk, words: str) -> str:
     await walk.send(words)
     await walk.calls("waiting")
@@ -384,4 +414,6 @@ PATHS: tuple[Path, ...] = (
     stop_children,
     closed,
     subscription,
+    hooks,
+    shortened,
 )
