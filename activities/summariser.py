@@ -163,8 +163,10 @@ def _text(response: ModelResponse) -> str:
 
 def _piece_chars(chosen: Chosen, compaction: Compaction, plan: Plan) -> int:
     """What a request has room for, besides the instructions and the summary so far."""
-    own = compaction.context_window if compaction.model is None else None
-    tokens: int | None = own or chosen.model.profile.get("context_window")
+    told = compaction.context_window
+    own = told if compaction.model is None else None
+    # Of another model that does not tell, nothing better is known than what the conversation's takes.
+    tokens: int | None = own or chosen.model.profile.get("context_window") or told
     if tokens is None:
         return UNKNOWN_PIECE_CHARS
     around = len(compaction.instructions or INSTRUCTIONS) + plan.limit + len(prompt("x", "", plan.limit))
