@@ -92,7 +92,22 @@ def operations(batch: SyncBatch, coalesced: CoalescedSteps) -> list[dict[str, An
             encoded_operations.append(_messages([op for op in group if isinstance(op, AppendMessage)]))
         else:
             encoded_operations.extend(to_json(operation, coalesced) for operation in group)
+    _count_with_status(batch.operations, encoded_operations)
     return encoded_operations
+
+
+def _count_with_status(batch: Sequence[Operation], encoded_operations: list[dict[str, Any]]) -> None:
+    """What a turn has cost is written with its status if the batch sets that: one version of its row and not two."""
+    spent: dict[str, Usage] = {}
+    for operation in batch:
+        if isinstance(operation, CommitStep) and operation.usage != Usage():
+            spent[operation.message_id] = spent.get(operation.message_id, Usage()) + operation.usage
+    settling = {fields["message_id"]: fields for fields in encoded_operations if fields["kind"] == "set_status"}
+    for message_id in spent.keys() & settling.keys():
+        settling[message_id]["usage"] = dumps(spent[message_id])
+    for fields in encoded_operations:
+        if fields["kind"] == "commit_step" and fields["message_id"] in settling:
+            fields["with_status"] = True
 
 
 def calls(parts: Sequence[Part], at_step: tuple[int, int] | None = None) -> list[dict[str, Any]]:

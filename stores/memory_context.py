@@ -16,9 +16,10 @@ class MemoryContext(MemoryPaths):
     async def put_turn_context(self, thread_id: str, turn: int, step: int, context: TurnContext) -> TurnContext:
         """See `perdure.ports.ContextStore`. Raises ThreadNotFound."""
         thread = self._thread(thread_id)
-        if thread.is_done(turn, step):
-            return context
-        return thread.contexts.setdefault((turn, step), kept(context))
+        message, said = thread.message_of(turn), kept(context)
+        if turn > thread.record.turn or (message is not None and message.state == "running"):
+            return thread.contexts.setdefault((turn, step), said)
+        return thread.contexts.get((turn, step), said)
 
     async def get_turn_context(self, thread_id: str, turn: int, step: int) -> TurnContext | None:
         """See `perdure.ports.ContextStore`."""
@@ -79,13 +80,16 @@ class MemoryContext(MemoryPaths):
             thread.spend_on(message.message.id, usage, changed=thread.next_seq())
             self._hints.wake(thread_id)
 
-    async def get_spending(self, thread_id: str, turn: int | None = None, *, wide: bool = True) -> Spending:
+    async def get_spending(
+        self, thread_id: str, turn: int | None = None, *, tree: bool = True, tenant: bool = True
+    ) -> Spending:
         """See `perdure.ports.ContextStore`."""
         thread = self._thread(thread_id)
         record = thread.record
         root_id = record.root_thread_id or thread_id
-        all_threads = [other.record for other in self._threads.values()] if wide else []
-        root = self._threads.get(root_id) if wide else None
+        all_threads = [other.record for other in self._threads.values()]
+        in_tree = [one.usage for one in all_threads if root_id in (one.thread_id, one.root_thread_id)]
+        root = self._threads.get(root_id)
         message = thread.message_of(turn) if turn is not None else None
         of_turn = Spent()
         if message is not None:
@@ -95,8 +99,10 @@ class MemoryContext(MemoryPaths):
         return Spending(
             turn=of_turn,
             thread=_spent([record.usage], thread),
-            tree=_spent([one.usage for one in all_threads if root_id in (one.thread_id, one.root_thread_id)], root),
-            tenant=_spent([one.usage for one in all_threads if one.tenant == record.tenant], None),
+            tree=_spent(in_tree, root) if tree else Spent(),
+            tenant=_spent([one.usage for one in all_threads if one.tenant == record.tenant], None)
+            if tenant
+            else Spent(),
         )
 
     async def get_tenant_usage(self, tenant: str) -> Usage:

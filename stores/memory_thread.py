@@ -324,7 +324,7 @@ class MemoryThread(MemoryProviders):
     def claim_step(self, at: tuple[int, int], attempt: int) -> StoredStep | None:
         """The step if it is done or this attempt's, None if this attempt is to open it. Raises StepSealed."""
         stored = self.steps.get(at)
-        if self.is_done(*at):
+        if self._is_done(*at):
             raise StepSealed("This step was stopped or committed; its late writes are refused.")
         if stored is None or stored.outcome or stored.attempt == attempt:
             return stored
@@ -332,8 +332,7 @@ class MemoryThread(MemoryProviders):
             raise StepSealed(f"This step was taken over by attempt {stored.attempt}; its late writes are refused.")
         return None
 
-    def is_done(self, turn: int, step: int) -> bool:
-        """Whether the step takes no writer any more."""
+    def _is_done(self, turn: int, step: int) -> bool:
         if step <= self.done.get(turn, -1):
             return True
         # Of turns before the newest only the one that works takes writers: it has waited for people meanwhile.

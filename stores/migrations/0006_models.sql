@@ -76,16 +76,20 @@ create table perdure.spent_calls (
 
 -- Money and tokens.
 
-create function perdure.add_usage(p_usage text, p_more text) returns text language sql immutable as $$
-    select case when p_usage is null then p_more else (
+create function perdure.add_usage(p_usage text, p_more text) returns text language plpgsql immutable as $$
+begin
+    if p_usage is null then
+        return p_more;
+    end if;
+    return (
         select jsonb_object_agg(key, number)::text
         from (
             select key, sum(value::bigint) as number
-            from (select * from jsonb_each_text(p_usage::jsonb) union all select * from jsonb_each_text(p_more::jsonb)) both_of
+            from (select * from jsonb_each_text(p_usage::jsonb) union all select * from jsonb_each_text(p_more::jsonb)) usages
             group by key
         ) added
-    ) end
-$$;
+    );
+end $$;
 
 -- What is nothing is left out.
 create function perdure.spend(t perdure.threads, p_usage jsonb) returns perdure.threads language plpgsql as $$
@@ -132,47 +136,20 @@ end $$;
 -- Context providers. Who writes what was said, or what is logged, holds the thread's lock: so nothing of a message
 -- comes back that was deleted meanwhile.
 
-create function perdure.is_done(t perdure.threads, p_turn int, p_step int) returns boolean language plpgsql as $$
-begin
-    return (p_turn, p_step) <= (t.done_turn, t.done_step) and not exists (
-        select from (
-            select m.turn, m.done_step from perdure.messages m
-            where m.thread = t.thread and m.state = 'running' order by m.seq desc limit 1
-        ) m where p_turn < t.done_turn and m.turn = p_turn and coalesce(m.done_step, -1) < p_step
-    );
-end $$;
-
-create or replace function perdure.claim_step(t perdure.threads, p_turn int, p_step int, p_attempt int)
-returns perdure.steps language plpgsql as $$
-declare
-    s perdure.steps;
-begin
-    if perdure.is_done(t, p_turn, p_step) then
-        raise exception using errcode = 'PD003', message = 'was stopped or committed';
-    end if;
-    select * into s from perdure.steps where thread = t.thread and turn = p_turn and step = p_step;
-    if s.outcome is not null or s.attempt = p_attempt then
-        return s;
-    elsif s.attempt > p_attempt then
-        raise exception using errcode = 'PD003', message = format('was taken over by attempt %s', s.attempt);
-    elsif s.attempt < p_attempt then
-        delete from perdure.chunks where thread = t.thread and turn = p_turn and step = p_step;
-    end if;
-    return (t.thread, p_turn, p_step, p_attempt, t.seq + 1, null, null, null, null)::perdure.steps;
-end $$;
-
+-- A turn that is over, or gone, asks no model any more, and nothing would forget what is written to it.
 create function perdure.put_turn_context(p_thread_id text, p_turn int, p_step int, p_body text) returns text
 language plpgsql as $$
 declare
     t perdure.threads := perdure.lock_thread(p_thread_id);
 begin
-    if perdure.is_done(t, p_turn, p_step) then
-        return p_body;
-    end if;
-    insert into perdure.turn_contexts (thread, turn, step, body) values (t.thread, p_turn, p_step, p_body)
+    insert into perdure.turn_contexts (thread, turn, step, body)
+    select t.thread, p_turn, p_step, p_body
+    where p_turn > t.turn or exists (
+        select from perdure.messages m
+        where m.thread = t.thread and m.state = 'running' and m.role = 'assistant' and m.turn = p_turn)
     on conflict do nothing;
-    return (select c.body from perdure.turn_contexts c
-            where c.thread = t.thread and c.turn = p_turn and c.step = p_step);
+    return coalesce((select c.body from perdure.turn_contexts c
+                     where c.thread = t.thread and c.turn = p_turn and c.step = p_step), p_body);
 end $$;
 
 create function perdure.finish_hook(
@@ -371,7 +348,9 @@ begin
     end if;
     if op ? 'usage' then
         t := perdure.spend(t, (op ->> 'usage')::jsonb);
-        update perdure.messages set usage = perdure.add_usage(usage, op ->> 'usage') where id = op ->> 'message_id';
+        if not op ? 'with_status' then
+            update perdure.messages set usage = perdure.add_usage(usage, op ->> 'usage') where id = op ->> 'message_id';
+        end if;
     else
         t := perdure.spend(t, op);  -- as a writer of the release before says it
     end if;
@@ -379,6 +358,30 @@ begin
     delete from perdure.steps where thread = t.thread and (turn, step) <= (v_turn, v_step);
     delete from perdure.chunks where thread = t.thread and (turn, step) <= (v_turn, v_step);
     return perdure.mark_done(t, v_turn, v_step);
+end $$;
+
+-- `usage` is that of the steps that were committed with it.
+create or replace function perdure.apply_set_status(t perdure.threads, op jsonb) returns perdure.threads
+language plpgsql as $$
+declare
+    m perdure.messages;
+begin
+    select * into m from perdure.messages where id = op ->> 'message_id';
+    if m.thread is distinct from t.thread then
+        raise exception using errcode = 'PD005', message = format(
+            'message %s, whose status was to be set, is not in thread %s', op ->> 'message_id', t.thread_id);
+    elsif m.state in ('running', 'requires_action') then
+        t.seq := t.seq + 1;
+        update perdure.messages
+        set state = op ->> 'state', reason = op ->> 'reason', detail = op ->> 'detail', changed = t.seq,
+            usage = case when op ? 'usage' then perdure.add_usage(usage, op ->> 'usage') else usage end,
+            done_step = case when op ->> 'state' = 'requires_action' and m.turn = t.done_turn
+                        then greatest(m.done_step, t.done_step) else m.done_step end
+        where id = m.id;
+    elsif op ? 'usage' then
+        update perdure.messages set usage = perdure.add_usage(usage, op ->> 'usage') where id = m.id;
+    end if;
+    return t;
 end $$;
 
 -- The content of messages goes: parts, open calls with the questions about them, arguments that subscriptions show, what
