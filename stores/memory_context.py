@@ -16,8 +16,8 @@ class MemoryContext(MemoryPaths):
     async def put_turn_context(self, thread_id: str, turn: int, step: int, context: TurnContext) -> TurnContext:
         """See `perdure.ports.ContextStore`. Raises ThreadNotFound."""
         thread = self._thread(thread_id)
-        message, said = thread.message_of(turn), kept(context)
-        if turn > thread.record.turn or (message is not None and message.state == "running"):
+        said, states = kept(context), {one.state for one in thread.messages.values() if one.message.turn == turn}
+        if turn > thread.record.turn or "running" in states:
             return thread.contexts.setdefault((turn, step), said)
         return thread.contexts.get((turn, step), said)
 

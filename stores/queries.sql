@@ -464,7 +464,7 @@ select bound, json_build_object('requests', sum(requests), 'input_tokens', sum(i
 from spender group by bound
 union all
 select 'turn', m.usage, extract(epoch from m.created_at)::double precision
-from t join perdure.messages m on m.id = perdure.message_of((select t from t), $2)
+from t join perdure.messages m on m.id = perdure.message_of(t.thread, $2)
 
 -- name: tenant_usage
 select json_build_object('requests', coalesce(sum(requests), 0), 'input_tokens', coalesce(sum(input_tokens), 0),

@@ -104,9 +104,9 @@ begin
 end $$;
 
 -- Found from the newest change on: the turn that is asked for is, or was just now, the one that runs.
-create function perdure.message_of(t perdure.threads, p_turn int) returns text language sql stable as $$
+create function perdure.message_of(p_thread bigint, p_turn int) returns text language sql stable as $$
     select m.id from perdure.messages m
-    where m.thread = t.thread and m.role = 'assistant' and m.turn = p_turn order by m.changed desc limit 1
+    where m.thread = p_thread and m.role = 'assistant' and m.turn = p_turn order by m.changed desc limit 1
 $$;
 
 -- Readers are told of the message once more: nothing else may change in it any more.
@@ -121,7 +121,7 @@ begin
         return;
     end if;
     t := perdure.spend(t, p_usage::jsonb);
-    v_message := perdure.message_of(t, p_turn);
+    v_message := perdure.message_of(t.thread, p_turn);
     if v_message is not null then
         t.seq := t.seq + 1;
         update perdure.messages set usage = perdure.add_usage(usage, p_usage), changed = t.seq where id = v_message;
@@ -185,7 +185,7 @@ begin
     select t.thread, p_source, m.id, m.message_id, m.turn, m.body
     from rows from (jsonb_to_recordset(p_messages) as (id text, message_id text, turn int, body text))
          with ordinality as m(id, message_id, turn, body, at)
-    where case when m.message_id is null then perdure.message_of(t, m.turn) is not null
+    where case when m.message_id is null then perdure.message_of(t.thread, m.turn) is not null
           else exists (select from perdure.messages where messages.id = m.message_id) end
     order by m.at
     on conflict do nothing;
