@@ -17,15 +17,17 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.approval_policy import with_approvals
 from activities.budgets import Budgets
 from activities.catalog import Catalog, ToolCatalog
+from activities.final_result import with_output
 from activities.heartbeat import heartbeating
 from activities.lost_calls import LostCalls
 from activities.model_calls import judge, outline
-from activities.model_choice import Chosen, ModelChoice
-from activities.model_errors import failure, may_fall_back
+from activities.model_choice import Candidate, Chosen, ModelChoice
+from activities.model_errors import cause_of, decisive, failure, may_fall_back
 from activities.model_messages import request_parameters, to_parts
 from activities.path_cache import PathCache
 from activities.prices import usage_of, usage_of_unanswered
 from activities.request_builder import RequestBuilder
+from activities.service_history import continued, remembered
 from activities.step_writer import StepWriter
 from activities.stream_chunks import StreamChunks
 from activities.turn_contexts import TurnContexts, kept_context, offered
@@ -33,7 +35,7 @@ from perdure import ids
 from perdure.agent import Agent, Agents
 from perdure.compaction import is_due
 from perdure.contract import COMPLETE, CompleteRequest, CompleteResult
-from perdure.errors import ModelError, StepSealed, StoreError
+from perdure.errors import ConfigurationError, ModelError, StepSealed, StoreError
 from perdure.messages import Usage
 from perdure.policy import ErrorType
 from perdure.ports import Store
@@ -104,6 +106,8 @@ class CompleteActivities:
             agent = self._agents[request.agent]
             label = agent.model if isinstance(agent.model, str) else agent.model.model_name
             return await self._step(request, attempt, agent)
+        except ApplicationError:
+            raise
         except Exception as error:  # one function decides what every failure becomes
             raise failure(error, label) from error
 
@@ -137,34 +141,47 @@ class CompleteActivities:
         path = await self._path(request)
         context = await self._contexts.of(agent, request, path)
         call = _Call(request, attempt, agent, offered(catalog, agent, context), path, context)
-        models = await self._models.of(agent, path, request)
-        self._budgets.check_prices(agent, [chosen.model for chosen in models])
-        return await self._answer(call, models)
+        return await self._answer(call, self._models.candidates(agent, path, request))
 
-    async def _answer(self, call: "_Call", models: tuple[Chosen, ...]) -> CompleteResult:
+    async def _answer(self, call: "_Call", candidates: tuple[Candidate, ...]) -> CompleteResult:
         """What the first model says that can answer. The next is asked only if nothing has streamed yet."""
         lost = Usage()
-        for chosen in models:
+        failures: list[ApplicationError] = []
+        for candidate in candidates:
             try:
-                return await self._answer_of(chosen, call, lost)
+                return await self._answer_of(await self._opened(candidate, call), call, lost)
             except _BrokenOff as broken:
                 lost += broken.usage
-                if chosen is models[-1] or broken.writer.streamed or not may_fall_back(broken.error):
-                    self._lost.count(call.request, call.attempt, lost)
-                    raise broken.error from broken.error.__cause__
-        raise AssertionError("bug: there is no model to ask")
+                failures.append(failure(broken.error, candidate.name))
+                failures[-1].__cause__ = cause_of(broken.error)
+                if broken.streamed or not may_fall_back(broken.error):
+                    break
+        if lost.requests:
+            self._lost.count(call.request, call.attempt, lost)
+        # Not where it was caught: what was left out of the cause would come along as the context.
+        raise decisive(failures)
+
+    async def _opened(self, candidate: Candidate, call: "_Call") -> Chosen:
+        try:
+            chosen = await self._models.open(candidate)
+            self._budgets.check_prices(call.agent, [chosen.model])
+        except ConfigurationError as error:
+            raise _BrokenOff(error, Usage()) from error
+        return chosen
 
     async def _answer_of(self, chosen: Chosen, call: "_Call", lost: Usage) -> CompleteResult:
         """The answer of one model; `lost` is what those before it have cost."""
         request, agent, catalog = call.request, call.agent, call.catalog
         place = request.thread_id, request.turn, request.step
         messages = await self._requests.build(agent, request, call.path, call.context, chosen.model)
+        chosen, messages = continued(chosen, messages, call.path)
         async with StepWriter(self._store, *place, call.attempt) as writer:
             response = await self._stream(chosen, call, messages, writer, lost)
             usage = usage_of(response, agent.price, messages)
             try:
                 outcome = _outcome(response).with_(usage=usage + lost)
                 parts, outcome = judge(to_parts(response, *place), outcome, agent, catalog, call.path)
+                parts = remembered(parts, response, chosen, call.path)
                 parts = kept_context(agent, call.context) + await with_approvals(parts, agent, catalog)
                 await writer.finish(parts, outcome)
             except (asyncio.CancelledError, ModelError, StepSealed):
@@ -179,7 +196,7 @@ class CompleteActivities:
     ) -> ModelResponse:
         request, agent = call.request, call.agent
         chunks = StreamChunks(request.thread_id, request.turn, request.step)
-        parameters = request_parameters(_instructions(call), call.catalog.tools.values())
+        parameters = with_output(request_parameters(_instructions(call), call.catalog.tools.values()), agent.output)
         used: Usage | None = None
         try:
             async with model_request_stream(
@@ -199,7 +216,7 @@ class CompleteActivities:
             raise
         except Exception as error:  # whatever a provider's client raises: `execute` decides what it becomes
             # A request that was refused before anything of an answer came costs nothing.
-            raise _BrokenOff(error, used or Usage(requests=1), writer) from error
+            raise _BrokenOff(error, used or Usage(requests=1), streamed=writer.streamed) from error
 
     async def _path(self, request: CompleteRequest) -> Path:
         """The path to the turn's own message, wherever the head is by now: it may have moved between two attempts."""
@@ -220,13 +237,13 @@ class _Call:
 
 
 class _BrokenOff(Exception):
-    """A model call failed, after it had used so much and had shown its readers what the writer has written."""
+    """A model could not be asked or its answer broke off, after it had used so much; readers may have seen some."""
 
-    def __init__(self, error: Exception, usage: Usage, writer: StepWriter) -> None:
+    def __init__(self, error: Exception, usage: Usage, *, streamed: bool = False) -> None:
         super().__init__(str(error))
         self.error = error
         self.usage = usage
-        self.writer = writer
+        self.streamed = streamed
 
 
 def _instructions(call: _Call) -> str:

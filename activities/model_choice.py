@@ -84,10 +84,6 @@ class ModelChoice:
         self._kept: OrderedDict[tuple[str, Any, Any], _Kept] = OrderedDict()
         self._lock = asyncio.Lock()
 
-    async def of(self, agent: Agent, path: Path, request: CompleteRequest) -> tuple[Chosen, ...]:
-        """All of them, opened."""
-        return tuple([await self.open(candidate) for candidate in self.candidates(agent, path, request)])
-
     def candidates(self, agent: Agent, path: Path, request: CompleteRequest) -> tuple[Candidate, ...]:
         """The models to ask, the first one first; the next is asked when the one before cannot answer.
 
@@ -100,7 +96,7 @@ class ModelChoice:
         options = options_of(path) or TurnOptions()
         own = {models.model_name(model): model for model in (*agent.fallbacks, agent.model)}
         first = _allowed(options.model or path.model, agent, own)
-        asked = dict.fromkeys((first, *agent.fallbacks))
+        asked = [first, *(model for model in agent.fallbacks if model is not first and model != first)]
         of_message = _checked(options.settings or {}, agent)
         beginning = path.summary or (path.messages[0] if path.messages else None)
         conversation = request.thread_id if beginning is None else beginning.thread_id

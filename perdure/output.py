@@ -6,7 +6,7 @@ checked as a call's arguments are; the answer of the turn is then the JSON text,
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -65,7 +65,7 @@ def output_of(owner: str, declared: type[Any] | Mapping[str, Any]) -> Output:
     known: TypeAdapter[Any] | None = None
     try:
         if isinstance(declared, Mapping):
-            schema = object_schema(dict(cast("Mapping[str, Any]", declared)))
+            schema = object_schema(dict(declared))
         else:
             known = TypeAdapter(declared)
             schema = object_schema(known.json_schema())
