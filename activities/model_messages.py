@@ -7,23 +7,33 @@ of their declaration. So what a provider caches of one request serves the next.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai import messages as wire
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
+from activities.images import IMAGE_BYTES, MANY_IMAGES, TOO_LARGE, image_type, is_too_large
 from perdure import ids
 from perdure.messages import Outcome, Part, ProviderData, ReasoningPart, TextPart, ToolCallPart
 from perdure.tools import Tool
-from perdure.view import Call, ModelText, Reasoning, Request, Response, Result, UserFile, UserText
 from perdure.view_files import file_note
+from perdure.view_items import (
+    Call,
+    ModelText,
+    Reasoning,
+    Request,
+    RequestItem,
+    ResponseItem,
+    Result,
+    UserFile,
+    UserText,
+    Viewed,
+)
 
 CALL_ID = "call_id"
 """Where a provider's own id of a call is kept, among the details that are extra data to us."""
-
-IMAGE_BYTES = 3_900_000
-"""A larger image in a result is not sent: the tightest limit of a provider is 5 MB for one image in base64."""
 
 CANNOT_READ = "this model cannot read it"
 MISSING = "its content is missing"
@@ -50,38 +60,36 @@ def request_parameters(instructions: str, tools: Iterable[Tool]) -> ModelRequest
     )
 
 
-def accepted_files(view: tuple[Request | Response, ...], model: Model[Any]) -> tuple[str, ...]:
-    """Blobs of the files that the model can read, those in results included."""
-    blobs: list[str] = []
+def accepted_files(view: Iterable[Viewed], model: Model[Any]) -> list[UserFile]:
+    """The files that the model can read, those in results included, in order."""
+    files: list[UserFile] = []
     for message in view:
         for item in message.items if isinstance(message, Request) else ():
             if isinstance(item, UserFile) and _accepts(model, item.media_type):
-                blobs.append(item.blob)
+                files.append(item)
             elif isinstance(item, Result):
-                blobs.extend(file.blob for file in item.files if _accepts_from_tool(model, file))
-    return tuple(blobs)
+                files.extend(file for file in item.files if _accepts_from_tool(model, file))
+    return files
+
+
+def has_many_images(files: Iterable[UserFile]) -> bool:
+    """Whether these are so many images that providers take only smaller ones."""
+    return sum(_is_image(file) for file in files) > MANY_IMAGES
 
 
 def to_messages(
-    view: tuple[Request | Response, ...], model: Model[Any], blobs: Mapping[str, bytes]
+    view: Iterable[Viewed], model: Model[Any], blobs: Mapping[str, bytes], *, many_images: bool = False
 ) -> list[wire.ModelMessage]:
-    """The view as pydantic-ai messages.
+    """The view as pydantic-ai messages, one for each, whatever stands before and after it.
 
     Args:
         view: what the model is to read.
         model: whoever it is.
         blobs: contents of `accepted_files`. A file without one becomes a note, as one does that the model cannot read.
+        many_images: whether the request has so many that providers take only smaller ones.
     """
-    id_length = model.profile.get("tool_call_id_length")
-    return [
-        wire.ModelRequest(parts=[_request_part(item, id_length, blobs, model) for item in message.items])
-        if isinstance(message, Request)
-        else wire.ModelResponse(
-            parts=[part for item in message.items if (part := _response_part(item, id_length, model)) is not None],
-            provider_name=model.system,
-        )
-        for message in view
-    ]
+    target = _Target(model, model.profile.get("tool_call_id_length"), blobs, many_images)
+    return [_message(message, target) for message in view]
 
 
 def to_parts(response: wire.ModelResponse, thread_id: str, turn: int, step: int) -> tuple[Part, ...]:
@@ -137,52 +145,75 @@ def provider_data(
     return ProviderData(name=part.provider_name, id=part.id, details=details or None)
 
 
-def _request_part(
-    item: Result | UserText | UserFile, id_length: int | None, blobs: Mapping[str, bytes], model: Model[Any]
-) -> wire.ModelRequestPart:
+@dataclass(frozen=True)
+class _Target:
+    """Whom a message is for, and what is known of its files."""
+
+    model: Model[Any]
+    id_length: int | None
+    blobs: Mapping[str, bytes]
+    many_images: bool
+
+
+def _message(message: Viewed, target: _Target) -> wire.ModelMessage:
+    if isinstance(message, Request):
+        return wire.ModelRequest(parts=[_request_part(item, target) for item in message.items])
+    parts = (_response_part(item, target) for item in message.items)
+    return wire.ModelResponse(parts=[part for part in parts if part], provider_name=target.model.system)
+
+
+def _request_part(item: RequestItem, target: _Target) -> wire.ModelRequestPart:
     match item:
         case UserText():
             return wire.UserPromptPart(content=item.text)
-        case UserFile() if item.blob in blobs and _accepts(model, item.media_type):
-            return wire.UserPromptPart(content=[wire.BinaryContent(blobs[item.blob], media_type=item.media_type)])
         case UserFile():
-            why = MISSING if _accepts(model, item.media_type) else CANNOT_READ
-            return wire.UserPromptPart(content=file_note(item.media_type, item.size_bytes, why, item.name))
+            shown = _content(item, target) if _accepts(target.model, item.media_type) else CANNOT_READ
+            if isinstance(shown, str):
+                return wire.UserPromptPart(content=file_note(item.media_type, item.size_bytes, shown, item.name))
+            return wire.UserPromptPart(content=[shown])
         case Result():
             return wire.ToolReturnPart(
                 tool_name=item.tool,
-                content=_result_content(item, blobs, model),
-                tool_call_id=_call_id(item.call_id, id_length),
+                content=_result_content(item, target),
+                tool_call_id=_call_id(item.call_id, target.id_length),
                 outcome=_outcomes[item.outcome],
             )
 
 
-def _result_content(item: Result, blobs: Mapping[str, bytes], model: Model[Any]) -> str | list[Any]:
+def _content(file: UserFile, target: _Target) -> wire.BinaryContent | str:
+    """What is sent of a file, or why it is not."""
+    data = target.blobs.get(file.blob)
+    if data is None:
+        return MISSING
+    if _is_image(file) and is_too_large(data, one_of_many=target.many_images):
+        return TOO_LARGE
+    return wire.BinaryContent(data, media_type=file.media_type)
+
+
+def _result_content(item: Result, target: _Target) -> str | list[Any]:
     """The text, with notes on the files that are not shown, and then the images; only the text if there are none."""
     text = item.text
     images: list[wire.BinaryContent] = []
     for file in item.files:
-        wanted = _accepts_from_tool(model, file)
-        data = blobs.get(file.blob) if wanted else None
-        media_type = None if data is None else _image_type(data)
-        if data is not None and media_type is not None:
-            images.append(wire.BinaryContent(data, media_type=media_type))
-        else:
-            why = MISSING if wanted and data is None else CANNOT_READ
+        shown = _content(file, target) if _accepts_from_tool(target.model, file) else CANNOT_READ
+        # Not as the tool's server declares it: providers compare the two and refuse the request if they differ.
+        media_type = None if isinstance(shown, str) else image_type(shown.data)
+        if isinstance(shown, str) or media_type is None:
+            why = shown if isinstance(shown, str) else CANNOT_READ
             text += f"\n\n{file_note(file.media_type, file.size_bytes, why)}"
+        else:
+            images.append(wire.BinaryContent(shown.data, media_type=media_type))
     return [text, *images] if images else text
 
 
-def _response_part(
-    item: ModelText | Reasoning | Call, id_length: int | None, model: Model[Any]
-) -> wire.ModelResponsePart | None:
+def _response_part(item: ResponseItem, target: _Target) -> wire.ModelResponsePart | None:
     provider = item.provider or ProviderData()
     match item:
         case ModelText():
             return wire.TextPart(
                 content=item.text, id=provider.id, provider_name=provider.name, provider_details=provider.details
             )
-        case Reasoning() if _returns(item, model):
+        case Reasoning() if _returns(item, target.model):
             return wire.ThinkingPart(
                 content=item.text,
                 signature=item.signature,
@@ -197,7 +228,7 @@ def _response_part(
             return wire.ToolCallPart(
                 tool_name=item.tool,
                 args=item.arguments,
-                tool_call_id=_call_id(item.call_id, id_length),
+                tool_call_id=_call_id(item.call_id, target.id_length),
                 id=provider.id,
                 provider_name=provider.name,
                 provider_details=details or None,
@@ -234,28 +265,14 @@ def _accepts(model: Model[Any], media_type: str) -> bool:
             return profile.get("supports_document_input", True)
 
 
+def _is_image(file: UserFile) -> bool:
+    # Tools may leave the type out, and then nothing but an image is sent.
+    return file.media_type.startswith("image/") or not file.media_type
+
+
 def _accepts_from_tool(model: Model[Any], file: UserFile) -> bool:
     """Whether a file in a result may be sent. Images alone: nobody has chosen the others for this model.
 
     A provider refuses a request for one file that it does not take, and with it every later request of the thread.
     """
-    is_image = file.media_type.startswith("image/") or not file.media_type
-    return is_image and file.size_bytes <= IMAGE_BYTES and model.profile.get("supports_image_input", True)
-
-
-def _image_type(data: bytes) -> str | None:
-    """The media type by the first bytes, None for what is none of the kinds that every provider takes.
-
-    Not as the tool's server declares it: providers compare the two and refuse the request if they differ.
-    """
-    if len(data) > IMAGE_BYTES:
-        return None
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return None
+    return _is_image(file) and file.size_bytes <= IMAGE_BYTES and model.profile.get("supports_image_input", True)

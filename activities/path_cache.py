@@ -13,13 +13,24 @@ whole again, its path is longer than it need be, but not wrong.
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from perdure.contract import PREVIEW_CHARS
 from perdure.errors import BlobNotFound
 from perdure.inputs import INLINE_BYTES
 from perdure.large_text import MISSING, LargeTexts
-from perdure.messages import EventPart, FilePart, Message, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from perdure.messages import (
+    ContextPart,
+    EventPart,
+    FilePart,
+    Message,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from perdure.ports import ConversationStore
 from perdure.records import Path, Summary
 
@@ -27,12 +38,24 @@ MAX_CHARS = 64 * 1024 * 1024
 MAX_THREADS = 2_000
 
 
+class Built(Protocol):
+    """What was made of a path, to be kept as long as that is."""
+
+    @property
+    def chars(self) -> int:
+        """What it weighs, like the texts of the path."""
+        ...
+
+
 @dataclass(frozen=True)
 class _Kept:
+    """A path without its end, and what was built of it. `chars` is what both weigh."""
+
     messages: tuple[Message, ...]
     summary: Summary | None
     chars: int
     shape: int
+    built: Built | None = None
 
 
 class PathCache:
@@ -62,6 +85,18 @@ class PathCache:
             path = await self._resolve(thread_id, whole)
         self._keep(thread_id, path, kept)
         return path
+
+    def built(self, thread_id: str) -> Built | None:
+        """What was built of the thread's path; its maker says whether it fits the path that there is now."""
+        kept = self._kept.get(thread_id)
+        return None if kept is None else kept.built
+
+    def keep_built(self, thread_id: str, built: Built) -> None:
+        """Keep it for as long as the path that was read last."""
+        kept = self._kept.get(thread_id)
+        if kept is not None:
+            before = kept.built.chars if kept.built else 0
+            self._put(thread_id, replace(kept, built=built, chars=kept.chars - before + built.chars))
 
     async def _extend(self, thread_id: str, message_id: str | None, kept: _Kept) -> Path | None:
         """What is kept and what follows it; None if the whole path has to be read."""
@@ -101,7 +136,6 @@ class PathCache:
         return part.with_(content=data[:INLINE_BYTES].decode("utf-8", "ignore"), size_bytes=len(data))
 
     def _keep(self, thread_id: str, path: Path, before: _Kept | None) -> None:
-        self._drop(thread_id)
         messages = path.messages[:-1]
         for after in reversed(path.messages):
             # The end must be whole: one that its successor cuts short would serve a path through all of it wrongly.
@@ -109,11 +143,16 @@ class PathCache:
                 break
             messages = messages[:-1]
         if not messages:
+            self._drop(thread_id)
             return
         if before is None or len(messages) < len(before.messages):
             before = _Kept((), None, 0, path.shape)
         new = messages[len(before.messages) :]
-        kept = _Kept(messages, path.summary, before.chars + sum(_chars(message) for message in new), path.shape)
+        chars = before.chars + sum(_chars(message) for message in new)
+        self._put(thread_id, _Kept(messages, path.summary, chars, path.shape, before.built))
+
+    def _put(self, thread_id: str, kept: _Kept) -> None:
+        self._drop(thread_id)
         self._kept[thread_id] = kept
         self._chars += kept.chars
         while len(self._kept) > self._max_threads or self._chars > self._max_chars:
@@ -136,7 +175,7 @@ def _chars(message: Message) -> int:
 
 def _text_chars(part: Part) -> int:
     match part:
-        case TextPart() | ReasoningPart():
+        case TextPart() | ReasoningPart() | ContextPart():
             return len(part.text)
         case ToolResultPart() | EventPart():
             return len(part.content)

@@ -42,7 +42,7 @@ class Stage:
 async def stage(agent: str, environment: Mapping[str, str] | None = None) -> AsyncGenerator[Stage]:
     """Everything, ready to serve an agent of `benchmarks.agents`; `environment` is added to the worker's."""
     async with AsyncExitStack() as exits:
-        folder = exits.enter_context(_folder())
+        folder = exits.enter_context(data_folder())
         postgres = await exits.enter_async_context(EmbeddedPostgres(folder / "postgres", durable=True))
         await migrate(postgres.url)
         server = await exits.enter_async_context(TemporalServer(folder / "temporal.db"))
@@ -67,7 +67,8 @@ async def stage(agent: str, environment: Mapping[str, str] | None = None) -> Asy
 
 
 @contextmanager
-def _folder() -> Generator[Path]:
+def data_folder() -> Generator[Path]:
+    """A folder for what a server keeps, gone at the end."""
     with tempfile.TemporaryDirectory(prefix="perdure-benchmark-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # if we are root, PostgreSQL runs as another user, who has to get in

@@ -140,6 +140,7 @@ class ContextPart(PartBase):
     kind: Literal["context"] = "context"
     source: Text
     text: Text = ""
+    role: Literal["user", "assistant"] = "user"
 
 
 Part = Annotated[

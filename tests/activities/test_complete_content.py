@@ -175,4 +175,5 @@ async def test_a_large_result_from_outside_is_read_as_far_as_any_other() -> None
     await thread.complete()
     (read,) = requests_of(agent).requests[1].results
     assert read.startswith(whole[:INLINE_BYTES])
-    assert read.endswith(f"the whole result has {len(whole)} bytes.]")
+    go_on = f'Read on with read_result(call_id="{call_id}", offset={INLINE_BYTES}).'
+    assert read.endswith(f"the whole result has {len(whole)} bytes. {go_on}]")

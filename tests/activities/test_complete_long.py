@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from activities.complete import LONG_PATH
+from activities.request_builder import LONG_PATH
 from perdure.agent import Agent
 from perdure.batch import AppendMessage
 from perdure.messages import Message, Status, TextPart

@@ -29,7 +29,8 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from activities.model_messages import CANNOT_READ, IMAGE_BYTES, MISSING, accepted_files, to_messages
+from activities.images import IMAGE_BYTES, TOO_LARGE
+from activities.model_messages import CANNOT_READ, MISSING, accepted_files, to_messages
 from perdure.messages import ProviderData
 from perdure.models import resolve
 from perdure.testing import ScriptedModel
@@ -112,7 +113,7 @@ def shot(*files: UserFile, text: str = "a cat") -> tuple[Request | Response, ...
 def sent(model: Model[Any], blobs: dict[str, bytes], *files: UserFile) -> object:
     """The content of the result as it goes to pydantic-ai."""
     view = shot(*files)
-    (_, _, request) = to_messages(view, model, {blob: blobs[blob] for blob in accepted_files(view, model)})
+    (_, _, request) = to_messages(view, model, {file.blob: blobs[file.blob] for file in accepted_files(view, model)})
     (part,) = request.parts
     assert isinstance(part, ToolReturnPart)
     return part.content
@@ -135,7 +136,8 @@ def test_what_is_no_image_that_every_provider_takes_is_a_note(data: bytes) -> No
     """One of them would make the provider refuse this request and every later one of the thread."""
     size = min(len(data), 9)
     content = sent(ScriptedModel(["x"]), {"b": data}, UserFile("b", "image/png", size))
-    assert content == f"a cat\n\n[file: image/png, {size} bytes; {CANNOT_READ}]"
+    why = TOO_LARGE if len(data) > IMAGE_BYTES else CANNOT_READ
+    assert content == f"a cat\n\n[file: image/png, {size} bytes; {why}]"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_what_is_no_image_that_every_provider_takes_is_a_note(data: bytes) -> No
 )
 def test_b54_only_images_of_a_size_that_is_taken_are_loaded(file: UserFile) -> None:
     """The others become a note without their bytes being read."""
-    assert accepted_files(shot(file), ScriptedModel(["x"])) == ()
+    assert accepted_files(shot(file), ScriptedModel(["x"])) == []
     content = sent(ScriptedModel(["x"]), {}, file)
     assert content == f"a cat\n\n[file: {file.media_type}, {file.size_bytes} bytes; {CANNOT_READ}]"
 
@@ -158,7 +160,7 @@ def test_b54_a_model_without_images_gets_a_note_for_each() -> None:
     """No image of a tool goes to a model that cannot read it, and none is loaded; the text stays."""
     model = ScriptedModel(["x"], profile=ModelProfile(supports_image_input=False))
     files = (UserFile("a", "image/png", 5), UserFile("b", "", 6))
-    assert accepted_files(shot(*files), model) == ()
+    assert accepted_files(shot(*files), model) == []
     assert sent(model, {}, *files) == (
         f"a cat\n\n[file: image/png, 5 bytes; {CANNOT_READ}]\n\n[file: unknown type, 6 bytes; {CANNOT_READ}]"
     )
@@ -169,7 +171,7 @@ def test_a_file_that_is_not_stored_is_a_note_and_the_others_are_shown() -> None:
     model = ScriptedModel(["x"])
     there, gone = UserFile("there", "image/png", len(PNG)), UserFile("gone", "image/png", 7, "cat.png")
     view = (Request((UserText("look"), gone)), *shot(gone, there)[1:])
-    assert accepted_files(view, model) == ("gone", "gone", "there")
+    assert [file.blob for file in accepted_files(view, model)] == ["gone", "gone", "there"]
     (asked, _, answered) = to_messages(view, model, {"there": PNG})
     assert [part.content for part in asked.parts if isinstance(part, UserPromptPart)] == [
         "look",

@@ -40,7 +40,6 @@ from perdure.view import (
     clean,
     view,
 )
-from perdure.view_files import LEFT_OUT
 from tests.perdure.view_rules import items, shown_files, violations
 
 
@@ -131,7 +130,7 @@ files = st.lists(
         FileRef,
         media_type=st.sampled_from(["image/png", "image/jpeg", "application/pdf", "", "odd"]),
         blob=st.sampled_from(["b", "f"]),
-        size_bytes=st.integers(0, 15),
+        size_bytes=st.integers(0, 4_000),
     ),
     max_size=3,
 ).map(tuple)
@@ -156,7 +155,9 @@ parts: st.SearchStrategy[Part] = st.one_of(
         origin_tool=st.none() | texts,
         origin_arguments=st.none() | arguments,
     ),
-    st.builds(FilePart, media_type=st.just("image/png"), blob=st.just("b"), size_bytes=st.integers(0, 9), name=texts),
+    st.builds(
+        FilePart, media_type=st.just("image/png"), blob=st.just("b"), size_bytes=st.integers(0, 4_000), name=texts
+    ),
 )
 messages: st.SearchStrategy[tuple[Role, list[Part]]] = st.tuples(
     st.sampled_from(["user", "assistant", "event"]), st.lists(parts, max_size=7)
@@ -174,11 +175,11 @@ def thoughts_of(conversation: Path) -> frozenset[tuple[str, str | None]]:
 def test_any_parts_give_a_valid_view(given_messages: list[tuple[Role, list[Part]]], summary: str | None) -> None:
     """Whatever is stored, valid or not, the rules V1 to V8 hold, and building it twice gives the same."""
     conversation = path(*given_messages, summary=summary)
-    seen = view(conversation, file_bytes=20)
+    seen = view(conversation, limit=5_000)
     assert violations(seen, thoughts_of(conversation)) == []
-    assert sum(file.size_bytes for file in shown_files(seen)) <= 20
+    assert sum(file.size_bytes for file in shown_files(seen)) <= 5_000
     assert not seen or isinstance(seen[0], Request)
-    assert view(conversation, file_bytes=20) == seen
+    assert view(conversation, limit=5_000) == seen
 
 
 @given(st.lists(messages, max_size=6))
@@ -442,22 +443,6 @@ def test_b47_a_thought_stays_with_what_it_led_to(length: int) -> None:
     assert (Reasoning("r2", "s") in seen) == (ModelText("x") in seen)
 
 
-def test_b54_the_oldest_files_give_way_and_the_newest_stays() -> None:
-    """B54 (a), (b): files over the limit become notes, oldest first; one that is too large by itself goes at once."""
-    shots: list[tuple[Role, list[Part]]] = [
-        ("user", [FilePart(media_type="image/png", blob=f"b{number}", size_bytes=40)]) for number in range(6)
-    ]
-    seen = items(view(path(*shots), file_bytes=100))
-    kept = [item.blob for item in seen if isinstance(item, UserFile)]
-    assert kept[-1] == "b5"
-    assert len(kept) * 40 <= 100
-    notes = [item.text for item in seen if isinstance(item, UserText)]
-    assert len(notes) + len(kept) == 6
-    assert all("left out" in note for note in notes)
-    huge = path(("user", [FilePart(media_type="image/png", blob="b", size_bytes=101), TextPart(text="status?")]))
-    assert [type(item) for item in items(view(huge, file_bytes=100))] == [UserText, UserText]
-
-
 def test_b69_long_integers_keep_their_digits() -> None:
     """B69: 19 digits and 10**30 in arguments and results are not touched, even where strings had to be repaired."""
     number = 10**30 + 2512292042121000001
@@ -595,48 +580,6 @@ def test_files_of_a_result_follow_its_text() -> None:
     assert silent[2] == Request((Result("c1", "a", ONLY_FILES, "ok", shown),))
 
 
-def test_b54_files_of_results_give_way_with_those_of_the_user() -> None:
-    """B54: one limit for both, the oldest go first, each leaves a note where it was and the text stays."""
-    rows: list[tuple[Role, list[Part]]] = [
-        user("go"),
-        ("user", [FilePart(media_type="image/png", blob="u", size_bytes=40)]),
-    ]
-    for n in range(3):
-        shot = ToolResultPart(call_id=f"c{n}", content=f"shot {n}", files=(image(f"f{n}"),))
-        rows.append(("assistant", [call(f"c{n}"), shot]))
-    seen = view(path(*rows), file_bytes=100)
-    assert [file.blob for file in shown_files(seen)] == ["f1", "f2"]
-    note = f"[file: image/png, 40 bytes; {LEFT_OUT}]"
-    assert [item.text for item in items(seen) if isinstance(item, UserText)] == ["go", note]
-    assert [item.text for item in items(seen) if isinstance(item, Result)] == [
-        f"shot 0\n\n{note}",
-        "shot 1",
-        "shot 2",
-    ]
-
-
-def test_b54_a_file_too_large_by_itself_takes_no_other_along() -> None:
-    """B54: of one result the others stay, and the note says which one went."""
-    mixed = ToolResultPart(call_id="c1", content="two", files=(image("huge", 101), image("small", 60)))
-    seen = view(path(user("go"), ("assistant", [call("c1"), mixed])), file_bytes=100)
-    assert [file.blob for file in shown_files(seen)] == ["small"]
-    answer = seen[2].items[0]
-    assert isinstance(answer, Result)
-    assert answer.text == f"two\n\n[file: image/png, 101 bytes; {LEFT_OUT}]"
-
-
-def test_b54_files_stay_where_they_are_until_the_limit_is_crossed_again() -> None:
-    """B39, B54: the beginning changes when files give way, and then not with every new one."""
-    rows: list[tuple[Role, list[Part]]] = [user("go")]
-    requests: list[list[object]] = []
-    for number in range(12):
-        shot = ToolResultPart(call_id=f"c{number}", content="shot", files=(image(f"f{number}", 10),))
-        rows.append(("assistant", [call(f"c{number}"), shot]))
-        requests.append(items(view(path(*rows), file_bytes=60)))
-    changed = [later[: len(earlier)] != earlier for earlier, later in pairwise(requests)]
-    assert changed == [number in (5, 9) for number in range(11)]
-
-
 def test_large_events_and_results_say_how_large_they_are() -> None:
     """What the model does not see in full is marked with the full size."""
     event = EventPart(event_id="e1", origin_call_id="c1", content="é" * 40_000, blob="b")
@@ -646,9 +589,12 @@ def test_large_events_and_results_say_how_large_they_are() -> None:
         for item in items(view(path(user("go"), ("assistant", [call("c1"), clipped]), ("event", [event]))))
         if isinstance(item, Result)
     ]
-    assert texts[0] == "begin\n\n[Cut off here; the whole result has 5000000 bytes.]"
-    assert texts[1].endswith("[Cut off here; the whole event has 80000 bytes.]")
-    assert len(texts[1]) < EVENT_CHARS + 100
+    assert texts[0] == (
+        'begin\n\n[Cut off here; the whole result has 5000000 bytes. Read on with read_result(call_id="c1", offset=5).]'
+    )
+    assert "[Cut off here; the whole event has 80000 bytes. Read on with read_result(call_id=" in texts[1]
+    assert texts[1].endswith(f"offset={2 * EVENT_CHARS}).]")
+    assert len(texts[1]) < EVENT_CHARS + 200
 
 
 def test_a_summary_comes_first_as_words_of_the_user_side() -> None:
