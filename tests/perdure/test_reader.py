@@ -6,12 +6,12 @@ from contextlib import aclosing
 
 import pytest
 
-from perdure.approval import ApprovalRequest, Decision
-from perdure.batch import SetDue
+from perdure.approval import ApprovalRequest, Decision, RememberedDecision
+from perdure.batch import RememberDecision, SetDue
 from perdure.errors import StoreUnavailable, ThreadNotFound, UnknownMessage
-from perdure.messages import Message, TextPart, ToolCallPart
+from perdure.messages import Message, TextPart, ToolCallPart, Usage
 from perdure.reader import ThreadReader
-from perdure.records import Change, Snapshot, StoredTree
+from perdure.records import Change, Path, Snapshot, StoredTree, Summary
 from perdure.turn_buffer import Chunk
 from perdure.watch import View, WatchEvent, is_settled
 from stores.memory import MemoryStore
@@ -248,3 +248,133 @@ async def test_a_turn_on_a_hidden_branch_is_not_shown() -> None:
     head = view.head
     assert isinstance(head, Message)
     assert (view.parts(head), view.running) == ((TextPart(text="hello"),), True)
+
+
+async def summed_up() -> Talk:
+    """Three turns, the second with calls; a summary stands for all up to its calls, whose results are not in it."""
+    talk = await Talk.begin(MemoryStore())
+    await talk.say("one")
+    await talk.commit((TextPart(text="first"),))
+    await talk.say("two")
+    await talk.commit((TextPart(text="let me look"), ToolCallPart(call_id="c", tool="look")))
+    await talk.settle_calls()
+    await talk.commit((TextPart(text="second"),))
+    await talk.say("three")
+    summary = Summary(id="s", thread_id=THREAD, message_id="a2", parts=3, text="So far.", covered=3)
+    assert await talk.store.add_summary(summary)
+    return talk
+
+
+async def test_people_read_what_a_summary_stands_for() -> None:
+    """History, transcript and snapshots are whole; only whoever asks for it gets what the model reads besides."""
+    talk = await summed_up()
+    reader = ThreadReader(talk.store)
+    whole = await reader.history(THREAD)
+    assert [(message.id, len(message.parts)) for message in whole] == [
+        ("u1", 1),
+        ("a1", 1),
+        ("u2", 1),
+        ("a2", 4),
+        ("u3", 1),
+        ("a3", 0),
+    ]
+    assert "first" in await reader.transcript(THREAD)
+    rest = await reader.history(THREAD, whole=False)
+    assert [(message.id, len(message.parts)) for message in rest] == [("a2", 1), ("u3", 1), ("a3", 0)]
+    view = await reader.view(THREAD)
+    assert view.messages == whole
+    assert view.summary is not None
+    assert (view.summary.text, view.summary.parts) == ("So far.", 3)
+    counts = await reader.counts(THREAD)
+    assert (counts.total, counts.user, counts.assistant, counts.event, counts.visible) == (6, 3, 3, 0, 3)
+
+
+class CompactedStore(MemoryStore):
+    """A store in which something happens whenever its snapshot has been read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.races: list[Callable[[], Awaitable[None]]] = []
+
+    async def snapshot(self, thread_id: str) -> Snapshot:
+        """The snapshot as it was before."""
+        snapshot = await super().snapshot(thread_id)
+        if self.races:
+            await self.races.pop()()
+        return snapshot
+
+
+async def test_what_a_summary_stands_for_belongs_to_the_snapshot() -> None:
+    """A turn of which all is summed up may go on, or a branch be switched, between the two reads: it is read again."""
+    store = CompactedStore()
+    talk = await Talk.begin(store)
+    await talk.say("one")
+    await talk.commit((TextPart(text="first"),))
+    await talk.say("two")
+    await talk.commit((ToolCallPart(call_id="c", tool="look"),))
+    assert await store.add_summary(Summary(id="s", thread_id=THREAD, message_id="a2", parts=1, text="So far."))
+    reader = ThreadReader(store)
+    store.races.append(talk.settle_calls)
+    view = await reader.view(THREAD)
+    assert [(message.id, len(message.parts)) for message in view.messages][-1] == ("a2", 2)
+    store.races.append(lambda: talk.say("elsewhere", beside="u1"))
+    assert [message.id for message in (await reader.view(THREAD)).messages] == ["u3", "a3"]
+    assert store.races == []
+
+
+class Vanishing(MemoryStore):
+    """A store whose messages are deleted whenever one looks for them, as far as a reader can tell."""
+
+    reads = 0
+
+    async def load_history_with_ancestors(
+        self, thread_id: str, known: str | None = None, message_id: str | None = None, *, whole: bool = False
+    ) -> Path:
+        """There is none. Whoever asks very often does so without a pause."""
+        self.reads += 1
+        assert self.reads < 50, "asked again and again without a pause"
+        raise UnknownMessage("gone")
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_what_changes_all_the_time_is_read_with_pauses(hidden: bool) -> None:
+    """A reader that never gets a whole view does not keep the database busy with that."""
+    talk = await Talk.begin(Vanishing())
+    await talk.say("one")
+    await talk.commit((TextPart(text="first"),))
+    await talk.say("two", beside="u1")
+    reader = ThreadReader(talk.store)
+    turn = reader._turn(THREAD, "u1", lambda view: view.turn("u1"), is_settled)
+    reading: Awaitable[object] = turn if hidden else reader.branches(THREAD, "u1")
+    if not hidden:
+        turn.close()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reading, 0.3)
+
+
+async def test_decisions_for_calls_to_come_are_told() -> None:
+    """The oldest first; none of a thread in which none was made."""
+    talk = await Talk.begin(MemoryStore())
+    reader = ThreadReader(talk.store)
+    assert await reader.lasting_decisions(THREAD) == ()
+    kept = [RememberedDecision(tool="pay", by="Ann"), RememberedDecision(tool="pay", arguments="d", approved=False)]
+    for one in kept:
+        await talk.sync(RememberDecision(remembered=one))
+    assert await reader.lasting_decisions(THREAD) == tuple(kept)
+    with pytest.raises(ThreadNotFound):
+        await reader.lasting_decisions("nope")
+
+
+async def test_what_was_spent_is_told() -> None:
+    """By the thread, and by a turn if one is named; nothing runs for it."""
+    talk = await Talk.begin(MemoryStore())
+    await talk.say("one")
+    usage = Usage(requests=1, input_tokens=7)
+    await talk.store.add_usage(THREAD, 1, 0, 1, usage)
+    reader = ThreadReader(talk.store)
+    spending = await reader.usage(THREAD)
+    assert (spending.thread.usage, spending.tree.usage, spending.turn.usage) == (usage, usage, Usage())
+    assert (await reader.usage(THREAD, 1)).turn.usage == usage
+    for read in (reader.usage, reader.counts):
+        with pytest.raises(ThreadNotFound):
+            await read("nope")

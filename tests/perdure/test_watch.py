@@ -1,20 +1,24 @@
 """The fold by which every reader sees the same conversation."""
 
 from collections.abc import Sequence
+from contextlib import aclosing, suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.approval import ApprovalRequest, Decision
 from perdure.batch import SetDue
-from perdure.errors import ViewOutdated
+from perdure.errors import ContentConflict, ViewOutdated
 from perdure.messages import Message, Part, ReasoningPart, Status, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import Store
-from perdure.records import Change, Choice, OpenCall, Path, Snapshot, Step, ThreadRecord
+from perdure.reader import ThreadReader
+from perdure.records import Change, Choice, OpenCall, Path, Snapshot, Step, Summary, ThreadRecord
 from perdure.turn_buffer import Chunk
 from perdure.watch import View, answer_text
 from stores.memory import MemoryStore
+from tests.perdure.tree_operations import PHASES
+from tests.properties import settings
 from tests.talk import THREAD, Talk
 
 
@@ -29,21 +33,27 @@ async def read(store: Store, view: View, limit: int = 1000) -> None:
         for change in await store.read_changes(THREAD, view.seq, limit):
             view.apply(change)
     except ViewOutdated:
-        view.apply(await store.snapshot(THREAD))
+        await join(store, view)
+
+
+async def join(store: Store, view: View) -> None:
+    """Let a reader begin with a snapshot, as `ThreadReader.watch` gives it: with what summaries stand for."""
+    async with aclosing(ThreadReader(store).watch(THREAD)) as events:
+        view.apply(await anext(events))
 
 
 async def joined(store: Store) -> View:
     """A reader who joins now."""
     view = View()
-    view.apply(await store.snapshot(THREAD))
+    await join(store, view)
     return view
 
 
 def state(view: View) -> object:
-    """All that a view shows."""
+    """All that a view shows; not where it goes on from, since a summary has a number and changes nothing shown."""
     live = view.live and (view.live.turn, view.live.step, view.live.attempt, view.live.parts)
     choices, shown = list(view.choices.values()), list(view.shown.values())
-    return view.messages, live, view.calls, choices, shown, view.running, view.paused, view.approvals, view.seq
+    return view.messages, live, view.calls, choices, shown, view.running, view.paused, view.approvals
 
 
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(lambda text: bool(text.strip()))
@@ -70,6 +80,9 @@ async def act(data: st.DataObject, talk: Talk) -> None:
         return
     if data.draw(st.integers(0, 3)) == 0:
         await rearrange(data, talk)
+        return
+    if data.draw(st.integers(0, 5)) == 0:
+        await sum_up(data, talk)
         return
     if not talk.running:
         await talk.say(data.draw(words))
@@ -135,6 +148,22 @@ async def rearrange(data: st.DataObject, talk: Talk) -> None:
             pass
 
 
+async def sum_up(data: st.DataObject, talk: Talk) -> None:
+    """A compaction leaves a summary somewhere on the path: in the middle of a turn, or of all there is."""
+    path = await talk.store.load_history_with_ancestors(THREAD, whole=True)
+    message = data.draw(st.sampled_from(path.messages)) if path.messages else None
+    if message is not None and message.parts:
+        summary = Summary(
+            id=f"s{data.draw(st.integers(0, 1_000_000))}",
+            thread_id=THREAD,
+            message_id=message.id,
+            parts=data.draw(st.integers(1, len(message.parts))),
+            text="so far",
+        )
+        with suppress(ContentConflict):
+            await talk.store.add_summary(summary)
+
+
 async def ask(data: st.DataObject, store: Store, call_id: str) -> None:
     """The call asks somebody something, unless it has its result already."""
     choice = Choice(id=data.draw(st.sampled_from("pq")), call_id=call_id, prompt=data.draw(words))
@@ -142,7 +171,7 @@ async def ask(data: st.DataObject, store: Store, call_id: str) -> None:
         await store.put_choice(THREAD, choice)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, phases=PHASES)
 @given(st.data())
 async def test_every_reader_ends_with_the_same_state(data: st.DataObject) -> None:
     """Whoever joins late, leaves and comes back, or reads in any pages sees what an uninterrupted reader sees."""
