@@ -76,7 +76,7 @@ class MemoryContext(MemoryPaths):
         thread.given_up.add((turn, step, attempt))
         thread.spend(usage)
         message = thread.message_of(turn)
-        if message is not None:
+        if message is not None and usage != Usage():
             thread.spend_on(message.message.id, usage, changed=thread.next_seq())
             self._hints.wake(thread_id)
 

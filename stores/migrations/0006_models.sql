@@ -122,7 +122,7 @@ begin
     end if;
     t := perdure.spend(t, p_usage::jsonb);
     v_message := perdure.message_of(t.thread, p_turn);
-    if v_message is not null then
+    if v_message is not null and p_usage <> '{}' then
         t.seq := t.seq + 1;
         update perdure.messages set usage = perdure.add_usage(usage, p_usage), changed = t.seq where id = v_message;
     end if;

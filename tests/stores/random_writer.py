@@ -42,8 +42,9 @@ from perdure.messages import (
     Usage,
 )
 from perdure.ports import Store
-from perdure.records import Choice, StepOutcome, Summary
+from perdure.records import Choice, LoggedMessage, ProviderState, StepOutcome, Summary
 from perdure.turn_buffer import Chunk
+from perdure.turn_context import ProviderContext, TurnContext
 
 Call = Callable[[Store], Awaitable[object]]
 THREADS = ("t", "k")
@@ -67,7 +68,7 @@ class Writer:
         """One more call, and how it is told in a failure."""
         batches = [self._batch] * 11
         others = [self._chunks, self._chunks, self._begin, self._finish, self._start, self._stage, self._summary]
-        others += [self._ask, self._ask, self._answer, self._view]
+        others += [self._ask, self._ask, self._answer, self._view, self._context, self._hook, self._log, self._spend]
         make: Callable[[], Call] = self._random.choice([*batches, *others])
         return make()
 
@@ -276,8 +277,46 @@ class Writer:
 
     def _summary(self) -> Call:
         name, parts = f"summary{self._random.randint(0, 5)}", self._random.randint(0, 2)
-        summary = Summary(id=name, thread_id=self._thread(), message_id=self._message_id(), parts=parts, text="so far")
+        summary = Summary(
+            id=name,
+            thread_id=self._thread(),
+            message_id=self._message_id(),
+            parts=parts,
+            text="so far",
+            kind=self._random.choice(["summary", "trace"]),
+            covered=self._random.randint(0, 1),
+            shape=self._random.choice([None, None, None, 0, 7]),
+            usage=self._usage(),
+        )
         return lambda store: store.add_summary(summary)
+
+    def _context(self) -> Call:
+        thread_id, turn, step, _ = self._step()
+        context = TurnContext(providers=(ProviderContext(source="p", instructions=f"\x00 {self._names}"),))
+        if self._random.random() < 0.3:
+            return lambda store: store.drop_turn_contexts(thread_id, turn)
+        return lambda store: store.put_turn_context(thread_id, turn, step, context)
+
+    def _hook(self) -> Call:
+        thread_id, turn, _, version = self._step()
+        state = self._random.choice([None, ProviderState(values={"n": self._names}, version=version - 1)])
+        return lambda store: store.finish_hook(thread_id, turn, "p", state)
+
+    def _log(self) -> Call:
+        thread_id, turn, _, _ = self._step()
+        said = LoggedMessage(id=self._message_id(), role="user", text=f"\ud800 {self._names}", turn=turn)
+        context = LoggedMessage(id=f"{turn}:p:0", role="user", text="context", turn=turn, source="p")
+        return lambda store: store.append_log(thread_id, "log", (said, context))
+
+    def _spend(self) -> Call:
+        (thread_id, turn, step, attempt), usage = self._step(), self._usage()
+        model = self._random.choice([None, "\x00 model"])
+        if self._random.random() < 0.2:
+            return lambda store: store.set_model(thread_id, model)
+        return lambda store: store.add_usage(thread_id, turn, step, attempt, usage)
+
+    def _usage(self) -> Usage:
+        return self._random.choice([Usage(), Usage(requests=1, nano_usd=2**40), Usage(output_tokens=3, unpriced=1)])
 
     def _step(self) -> tuple[str, int, int, int]:
         pick = self._random
