@@ -6,15 +6,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from temporalio.client import Client
 
 from perdure.approval import ApprovalRequest, Decision
+from perdure.attachments import Attachment
 from perdure.batch import AppendMessage, CommitResults, SetStatus
 from perdure.client import PerdureClient
-from perdure.errors import NotTaken, ThreadNotFound, TurnFailed, UsageError
+from perdure.errors import NotTaken, OutputMissing, ThreadNotFound, TurnFailed, UsageError
 from perdure.inputs import ROOT, Accepted, Disposition
-from perdure.messages import Message, Status, TextPart, ToolCallPart, ToolResultPart
-from perdure.records import Change, Snapshot
+from perdure.messages import Message, Status, TextPart, ToolCallPart, ToolResultPart, TurnOptions
+from perdure.records import Change, Snapshot, Summary
 from stores.memory import MemoryStore
 from tests.eventually import eventually
 from tests.perdure.recorded_calls import RecordedCalls
@@ -277,3 +279,69 @@ async def test_a_denied_call_ends_no_wait(turns: Fixture) -> None:
         await turns.complete("not sent")
         assert await asyncio.wait_for(asking, 10) == "not sent"
     assert "denied: no" in await turns.client.transcript(THREAD)
+
+
+class Weather(BaseModel):
+    """What a turn may end with."""
+
+    city: str
+    celsius: int
+
+
+async def test_an_answer_is_read_as_what_it_holds(turns: Fixture) -> None:
+    """What led to it is left out; the object is checked."""
+    async with waiting(turns.client.ask(THREAD, "hi", output=Weather)) as task:
+        await turns.talk.say("hi")
+        await turns.talk.commit((TextPart(text="let me look"), ToolCallPart(call_id="c", tool="look")))
+        await turns.talk.settle_calls()
+        await turns.complete('{"city": "Paris", "celsius": 21}')
+        assert await asyncio.wait_for(task, 5) == Weather(city="Paris", celsius=21)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("It is warm.", r"did not end with Weather \(Invalid JSON.*it ended with: It is warm\."),
+        ('{"city": "Paris", "celsius": "warm"}', r"\(celsius: Input should be a valid integer"),
+        ('{"city": "Paris"}', r"\(celsius: Field required\)"),
+    ],
+)
+async def test_an_answer_that_holds_something_else_is_an_error(turns: Fixture, text: str, reason: str) -> None:
+    """It says what was missed, what there was, and what to look at; the turn itself went well."""
+    async with waiting(turns.client.ask(THREAD, "hi", output=Weather)) as task:
+        await turns.talk.say("hi")
+        await turns.complete(text)
+        with pytest.raises(OutputMissing, match=reason) as raised:
+            await asyncio.wait_for(task, 5)
+    assert raised.value.status.state == "complete"
+    assert "Does the agent have that output?" in str(raised.value)
+
+
+async def test_what_goes_along_with_a_question_is_sent(turns: Fixture) -> None:
+    """As with any other words."""
+    files = [Attachment(b"x", "image/png")]
+    async with waiting(turns.client.ask(THREAD, "hi", files=files, model="m", settings={"temperature": 0})) as task:
+        await turns.talk.say("hi")
+        await turns.complete()
+        assert await asyncio.wait_for(task, 5) == "done"
+    _, sent = turns.calls.last()
+    assert sent["options"] == TurnOptions(model="m", settings={"temperature": 0})
+    assert [file.media_type for file in sent["files"]] == ["image/png"]
+
+
+async def test_a_turn_that_is_summed_up_is_waited_for(turns: Fixture) -> None:
+    """A compaction in its middle leaves nothing of it for the model, and hides it from nobody else."""
+    await turns.talk.say("hi")
+    await turns.talk.commit((ToolCallPart(call_id="c", tool="look"),))
+    await turns.talk.settle_calls()
+    summary = Summary(id="s", thread_id=THREAD, message_id="a1", parts=2, text="So far.")
+    assert await turns.store.add_summary(summary)
+    for of in ("u1", "a1", None):
+        async with waiting(turns.client.wait_settled(THREAD, of)) as task:
+            await still_waits(turns, task)
+    async with waiting(turns.client.wait_settled(THREAD, "u1")) as task:
+        await still_waits(turns, task)
+        await turns.complete()
+        assert [part.kind for part in (await asyncio.wait_for(task, 5)).parts] == ["tool_call", "tool_result", "text"]
+    await turns.talk.say("elsewhere", beside="u1")
+    assert (await asyncio.wait_for(turns.client.wait_settled(THREAD, "u1"), 5)).id == "a1", "also where it is hidden"
