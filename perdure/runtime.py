@@ -23,20 +23,19 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from time import time  # noqa: TID251 - no workflow runs this code, and events are counted by the minute
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
 from perdure import policy
 from perdure.codec import clip
 from perdure.contract import (
     PREVIEW_CHARS,
+    CompactResult,
     CompleteRequest,
     CompleteResult,
     DispatchRequest,
     DispatchResult,
-    NotifyRequest,
 )
 from perdure.errors import UsageError
 from perdure.history import HistoryManager
@@ -46,7 +45,9 @@ from perdure.inputs import AnyInput, Disposition, Event, ToolResult
 from perdure.messages import Message
 from perdure.ports import ConversationStore, StateStore
 from perdure.records import ThreadRecord
+from perdure.retries import retried
 from perdure.tools import ToolKind
+from perdure.upkeep import AfterTurn, Compact, Notify, Upkeep
 from perdure.watch import View
 
 Complete = Callable[[CompleteRequest, int], Awaitable[CompleteResult]]
@@ -54,11 +55,6 @@ Complete = Callable[[CompleteRequest, int], Awaitable[CompleteResult]]
 
 Dispatch = Callable[[DispatchRequest], Awaitable[DispatchResult]]
 """Runs a tool call and stages its result in the store: `DispatchActivities.execute`."""
-
-Notify = Callable[[NotifyRequest], Awaitable[None]]
-"""Tells tool servers of calls that were given up, and that the thread is closed: `NotifyActivities.notify`."""
-
-Result = TypeVar("Result")
 
 REFUSALS: Final = 10
 BATCH_INPUTS: Final = 500
@@ -89,6 +85,7 @@ class AgentThread:
     Attributes:
         history: decides what becomes of everything that reaches the thread.
         refusals: why decisions about calls were refused, the last few.
+        upkeep: what is done beside the loop, and what of that failed.
     """
 
     def __init__(
@@ -99,22 +96,22 @@ class AgentThread:
         history: HistoryManager,
         complete: Complete,
         dispatch: Dispatch,
-        notify: Notify | None = None,
+        upkeep: Upkeep | None = None,
     ) -> None:
         self.history = history
+        self.upkeep = upkeep or Upkeep(thread)
         self.refusals: tuple[str, ...] = ()
         self._store = store
         self._state = state
         self._thread = thread
         self._complete_call = complete
         self._dispatch_call = dispatch
-        self._notify = notify
-        self._notices = set[asyncio.Task[None]]()
         self._owner = secrets.token_hex(8)
         self._inbox = Inbox()
         self._arrived = asyncio.Event()
         self._stepping = asyncio.Lock()
         self._asked = (0, 0, 0)
+        self._too_long = (0, 0)
         self._running: dict[str, asyncio.Task[DispatchResult | ApplicationError]] = {}
         self._outside: set[str] = set()
 
@@ -128,6 +125,8 @@ class AgentThread:
         complete: Complete,
         dispatch: Dispatch,
         notify: Notify | None = None,
+        after_turn: AfterTurn | None = None,
+        compact: Compact | None = None,
         agent: str | None = None,
         limits: SubscriptionLimits | None = None,
     ) -> Self:
@@ -139,8 +138,9 @@ class AgentThread:
         if agent is not None:
             await conversation_store.create_thread(ThreadRecord(thread_id=thread_id, agent=agent))
         tail = await state_store.load_tail(thread_id)
-        history = HistoryManager.from_tail(tail, limits)
-        return cls(conversation_store, state_store, tail.thread, history, complete, dispatch, notify)
+        history = HistoryManager.from_tail(tail, limits, hooks=after_turn is not None)
+        upkeep = Upkeep(tail.thread, notify, after_turn, compact)
+        return cls(conversation_store, state_store, tail.thread, history, complete, dispatch, upkeep)
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -168,14 +168,17 @@ class AgentThread:
             try:
                 return await self._step()
             except asyncio.CancelledError:
-                await self.close()
+                await self._stop_tools()
                 raise
 
     async def close(self) -> None:
-        """Cancel the tools that still run. The thread can be loaded again, and goes on."""
+        """Cancel tools that still run, and wait for what goes on beside. The thread can be loaded and goes on."""
+        await self._stop_tools()
+        await self.upkeep.over()
+
+    async def _stop_tools(self) -> None:
         await _give_up(self._running.values())
         self._running.clear()
-        await asyncio.gather(*self._notices)
 
     async def sync(self) -> None:
         """Make durable what was decided since the last sync. Safe to repeat after a failure.
@@ -186,6 +189,7 @@ class AgentThread:
         """
         while (batch := self.history.take_pending(self._owner)) is not None:
             self.history.synced(await self._store.append_messages(batch))
+        self.upkeep.turns_ended(self.history.take_ended())
 
     async def execute_action(self, call: LiveCall) -> DispatchResult:
         """Run a call of the open step and take in what it returned. Safe to repeat: the tool runs once.
@@ -208,7 +212,8 @@ class AgentThread:
         await self._accept()
         if self.history.rests:
             tail = await self._state.load_tail(self._thread.thread_id)
-            self.history = HistoryManager.from_tail(tail, self.history.state.limits)
+            state = self.history.state
+            self.history = HistoryManager.from_tail(tail, state.limits, hooks=state.hooks)
             await self.sync()
         turn = self.history.open_turn
         if turn is not None and not turn.calls:
@@ -234,7 +239,7 @@ class AgentThread:
             interrupted = [call.call_id for call in self.history.take_interrupted_tool_calls()]
             self._outside.difference_update(interrupted)
             await _give_up(self._running.pop(call_id) for call_id in interrupted if call_id in self._running)
-            self._tell_servers(self.history.take_cancelled(), closed=self.history.state.closed and not was_closed)
+            self.upkeep.tell_servers(self.history.take_cancelled(), closed=self.history.state.closed and not was_closed)
             if not self._has_ready():
                 return
 
@@ -244,26 +249,16 @@ class AgentThread:
         except UsageError as error:
             self.refusals = (*self.refusals, str(error))[-REFUSALS:]
 
-    def _tell_servers(self, call_ids: tuple[str, ...], *, closed: bool) -> None:
-        """Best effort: the thread does not wait for it."""
-        if self._notify is None or not (call_ids or closed):
-            return
-        thread = self._thread
-        request = NotifyRequest(thread_id=thread.thread_id, agent=thread.agent, call_ids=call_ids, closed=closed)
-        notice = asyncio.ensure_future(self._notify(request))
-        self._notices.add(notice)
-        notice.add_done_callback(self._notices.discard)
-
     def _has_ready(self) -> bool:
         return self._inbox.has_ready(self.history.phase)
 
-    async def _wait(self, work: Iterable["asyncio.Task[Any]"]) -> None:
+    async def _wait(self, work: Iterable["asyncio.Task[Any]"], timeout_s: float | None = None) -> None:
         """Wait until some of the work is done or an input has come, and take the input."""
         self._arrived.clear()
         if not self._has_ready():
             arrival = asyncio.create_task(self._arrived.wait())
             try:
-                await asyncio.wait({arrival, *work}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({arrival, *work}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 arrival.cancel()
         if self._has_ready():
@@ -278,6 +273,12 @@ class AgentThread:
         """One model call, raced against inputs; then its step is durable."""
         if turn.running:
             self.history.discard_turn()  # an earlier `step` broke off in here
+        if turn.step == 0:
+            # What they keep is there when the providers are asked again. A slow one must not hold up the turn.
+            if hooks := self.upkeep.hooks:
+                await self._wait(hooks, policy.HOOKS_PATIENCE.total_seconds())
+            if not self._is_open(turn):
+                return
         number, step = self.history.begin_step()
         call = asyncio.create_task(self._ask(turn.message_id, number, step, turn.attempts))
         try:
@@ -288,10 +289,37 @@ class AgentThread:
             self.history.handle_step(call.result())
             self.history.flush_turn_trimming_reasoning()
         except ApplicationError as error:
-            self.history.fail_turn(f"The model call failed: {error.message}")
+            if await self._shortened(error, turn):
+                return
+            if self._is_open(turn):
+                self.history.fail_turn(f"The model call failed: {error.message}")
         finally:
             await _give_up([call])
         await self.sync()
+        if call.done() and not call.cancelled() and call.exception() is None and call.result().compact:
+            self.compact(forced=False)
+
+    def compact(self, *, forced: bool = True) -> "asyncio.Task[CompactResult] | None":
+        """Make the conversation shorter for the model, beside what goes on here; None if nobody was given to do it."""
+        return self.upkeep.compaction(self.history.safe_spawn_point(), forced=forced)
+
+    async def _shortened(self, error: ApplicationError, turn: OpenTurn) -> bool:
+        """Whether the model call is to be made once more, after a compaction: once for each step."""
+        place = turn.turn, turn.step
+        if error.type != policy.ErrorType.TOO_LONG or self._too_long == place:
+            return False
+        self._too_long = place
+        compaction = self.compact()
+        if compaction is None:
+            return False
+        while not compaction.done():
+            await self._wait([compaction])
+            if not self._is_open(turn):
+                return True
+        if compaction.result().outcome == "done":
+            self.history.retry_step()
+            return True
+        return False
 
     async def _ask(self, message_id: str, turn: int, step: int, attempts: int) -> CompleteResult:
         request = CompleteRequest(
@@ -310,7 +338,7 @@ class AgentThread:
             self._asked = (turn, step, self._asked[2] + 1)
             return self._complete_call(request, self._asked[2])
 
-        return await _retried(call, policy.COMPLETE.retry)
+        return await retried(call, policy.COMPLETE.retry)
 
     # -- tool calls --------------------------------------------------------------------------------------------
 
@@ -338,7 +366,7 @@ class AgentThread:
         self.history.mark_dispatched(call.call_id)
         if call.outline.kind in WITHOUT_WORKFLOW:
             return _refuse(call)
-        return _retried(lambda: self._dispatch_call(request), policy.DISPATCH.retry)
+        return retried(lambda: self._dispatch_call(request), policy.DISPATCH.retry)
 
     async def _executed(self, execution: Awaitable[DispatchResult]) -> DispatchResult | ApplicationError:
         try:
@@ -368,20 +396,6 @@ async def _refuse(call: LiveCall) -> DispatchResult:
         type=policy.ErrorType.USAGE,
         non_retryable=True,
     )
-
-
-async def _retried(call: Callable[[], Awaitable[Result]], retry: RetryPolicy) -> Result:
-    """Call until it works, fails for good, or has been tried often enough."""
-    failures = 0
-    while True:
-        try:
-            return await call()
-        except ApplicationError as error:
-            failures += 1
-            if error.non_retryable or failures == retry.maximum_attempts:
-                raise
-            pause = error.next_retry_delay or retry.initial_interval * retry.backoff_coefficient ** (failures - 1)
-        await asyncio.sleep(min(pause, retry.maximum_interval or pause).total_seconds())
 
 
 async def _give_up(work: Iterable["asyncio.Task[Any]"]) -> None:

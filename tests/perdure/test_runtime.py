@@ -18,10 +18,11 @@ from perdure.history_state import SubscriptionLimits
 from perdure.inputs import AnyInput, Control, Event, Interrupt, Mode, ToolResult, UserMessage
 from perdure.messages import EventPart, Message, TextPart, ToolCallPart, ToolResultPart
 from perdure.records import StepOutcome
-from perdure.runtime import AgentThread, Notify
+from perdure.runtime import AgentThread
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel
 from perdure.tools import Tool
 from perdure.turn_buffer import Chunk
+from perdure.upkeep import Notify
 from perdure.watch import answer_text
 from stores.memory import MemoryStore
 from tests.eventually import eventually
