@@ -69,7 +69,8 @@ def _new(last: ModelResponse, messages: list[ModelMessage]) -> list[ModelMessage
 
 def _renamed(message: ModelMessage, names: Mapping[str, str | None]) -> ModelMessage:
     if isinstance(message, ModelResponse):
-        return message
+        # As one of nobody: the client goes on from no older answer than the last that is the provider's own.
+        return replace(message, provider_name=None)
     parts = [
         replace(part, tool_call_id=names.get(part.tool_call_id) or part.tool_call_id)
         if isinstance(part, ToolReturnPart)

@@ -1,0 +1,1 @@
+"""The real clients of the providers, against local servers that speak their streaming formats."""

@@ -1,0 +1,152 @@
+"""A local HTTP server that answers by script, whatever the protocol: answers are made by a dialect."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, cast
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What goes out for one request: a stream of events as their bytes, or with another status than 200 a body.
+
+    Attributes:
+        events: the bytes of each event, in order.
+        drop_after: the connection is cut after so many of them.
+        delay_s: before each event.
+    """
+
+    events: Sequence[bytes] = ()
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: Mapping[str, Any] | None = None
+    drop_after: int | None = None
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it came."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The body, decoded."""
+        return cast("dict[str, Any]", json.loads(self.body))
+
+
+class ModelServer:
+    """The server. Answers come in the order of the script, one for each request; connections are kept alive.
+
+    Attributes:
+        requests: what was asked, oldest first.
+        connections: how many were made.
+        open: how many are open.
+        broken_off: how many clients left before their answer was complete.
+    """
+
+    def __init__(self, script: Sequence[Answer]) -> None:
+        self._script = list(script)
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+        self.requests: list[Received] = []
+        self.connections = 0
+        self.broken_off = 0
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        assert self._server is not None
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    @property
+    def open(self) -> int:
+        """Connections that are open now."""
+        return len(self._clients)
+
+    def then(self, *answers: Answer) -> None:
+        """More of the script."""
+        self._script += answers
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for client in list(self._clients):
+            client.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        client = asyncio.create_task(self._serve(reader, writer))
+        self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering = False
+        try:
+            while True:
+                answering = False
+                request = await _read_request(reader)
+                answering = True
+                self.requests.append(request)
+                answer = self._script.pop(0) if self._script else Answer(status=418, body={"error": "no script"})
+                if not await _write(writer, answer):
+                    return
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self.broken_off += answering
+        finally:
+            writer.close()
+
+
+async def _write(writer: asyncio.StreamWriter, answer: Answer) -> bool:
+    """Whether the connection goes on."""
+    if answer.status != 200:
+        body = json.dumps(answer.body or {}).encode()
+        length = {"content-length": str(len(body))}
+        writer.write(_head(answer, {"content-type": "application/json", **length}) + body)
+        await writer.drain()
+        return True
+    writer.write(_head(answer, {"content-type": "text/event-stream", "transfer-encoding": "chunked"}))
+    for number, event in enumerate(answer.events):
+        if answer.drop_after == number:
+            await writer.drain()
+            writer.transport.abort()
+            return False
+        if answer.delay_s:
+            await asyncio.sleep(answer.delay_s)
+        writer.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
+        await writer.drain()
+    writer.write(b"0\r\n\r\n")
+    await writer.drain()
+    return True
+
+
+def _head(answer: Answer, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {answer.status} scripted", *(f"{k}: {v}" for k, v in {**headers, **answer.headers}.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Received:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Received(head[0].split(" ")[1], headers, body)
+
+
+def sse(data: Mapping[str, Any] | str, event: str | None = None, end: str = "\n") -> bytes:
+    """One server-sent event."""
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    named = "" if event is None else f"event: {event}{end}"
+    return f"{named}data: {text}{end}{end}".encode()
