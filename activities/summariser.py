@@ -20,8 +20,8 @@ from perdure.limits import Price
 from perdure.messages import Usage
 from perdure.records import Path
 from perdure.summary_plan import Plan
-from perdure.summary_prompt import INSTRUCTIONS, pieces, prompt
-from perdure.summary_text import body, clipped
+from perdure.summary_prompt import INSTRUCTIONS, earlier, pieces, prompt
+from perdure.summary_text import clipped
 
 PIECE_CHARS: Final = 400_000
 """A piece of a transcript has no more, whatever the window: at most 1.6 MB, far below every provider's limit."""
@@ -99,11 +99,11 @@ class Summariser:
         return tuple(replace(candidate, continues=False) for candidate in own)
 
     async def _by(self, chosen: Chosen, compaction: Compaction, plan: Plan, price: Price | None, spent: Spent) -> str:
-        asking = _Asking(chosen, compaction.instructions or INSTRUCTIONS, price, spent)
-        size = _piece_chars(chosen, compaction, plan)
+        size, limit = _sizes(chosen, compaction, plan)
+        asking = _Asking(chosen, compaction.instructions or INSTRUCTIONS, price, spent, limit)
         for halving in range(HALVINGS + 1):
             try:
-                return await asking.roll(plan, max(size >> halving, LEAST_PIECE_CHARS))
+                return await asking.roll(plan.cut.covered, max(size >> halving, LEAST_PIECE_CHARS))
             except ModelContextWindowExceededError:
                 if halving == HALVINGS or size >> halving <= LEAST_PIECE_CHARS:
                     raise
@@ -112,19 +112,23 @@ class Summariser:
 
 @dataclass(frozen=True)
 class _Asking:
-    """One model, and how it is asked."""
+    """One model, and how it is asked; `limit` are the characters of a summary."""
 
     chosen: Chosen
     instructions: str
     price: Price | None
     spent: Spent
+    limit: int
 
-    async def roll(self, plan: Plan, piece_chars: int) -> str:
+    async def roll(self, covered: Path, piece_chars: int) -> str:
         """Piece by piece, each on top of the summary of all before it: what an earlier compaction left comes once."""
-        summary = plan.cut.covered.summary
-        text = "" if summary is None or summary.items else clipped(body(summary.text), plan.limit)
-        for piece in pieces(plan.cut.covered, piece_chars):
-            text = clipped((await self._ask(prompt(text, piece, plan.limit))).strip(), plan.limit)
+        text = earlier(covered.summary)
+        before: list[str] = []
+        if len(text) > self.limit:
+            # It was made for more room than there is now; nothing of it is dropped unread.
+            before, text = [text[at : at + piece_chars] for at in range(0, len(text), piece_chars)], ""
+        for piece in (*before, *pieces(covered, piece_chars)):
+            text = clipped((await self._ask(prompt(text, piece, self.limit))).strip(), self.limit)
             if not text:
                 return ""
         return text
@@ -161,16 +165,19 @@ def _text(response: ModelResponse) -> str:
     return clipped(text, max(len(text.rstrip()) - 1, 1)) if cut_off else text
 
 
-def _piece_chars(chosen: Chosen, compaction: Compaction, plan: Plan) -> int:
-    """What a request has room for, besides the instructions and the summary so far."""
+def _sizes(chosen: Chosen, compaction: Compaction, plan: Plan) -> tuple[int, int]:
+    """The characters of a piece and those of a summary that a request has room for, besides the instructions."""
     told = compaction.context_window
     own = told if compaction.model is None else None
     # Of another model that does not tell, nothing better is known than what the conversation's takes.
     tokens: int | None = own or chosen.model.profile.get("context_window") or told
     if tokens is None:
-        return UNKNOWN_PIECE_CHARS
-    around = len(compaction.instructions or INSTRUCTIONS) + plan.limit + len(prompt("x", "", plan.limit))
-    return min(max(int(SHARE * tokens * plan.chars_per_token) - around, LEAST_PIECE_CHARS), PIECE_CHARS)
+        return UNKNOWN_PIECE_CHARS, plan.limit
+    around = len(compaction.instructions or INSTRUCTIONS) + len(prompt("x", "", plan.limit))
+    room = int(SHARE * tokens * plan.chars_per_token) - around
+    # The summary may be one for a conversation whose model takes far more.
+    limit = min(plan.limit, max(room // 2, LEAST_PIECE_CHARS))
+    return min(max(room - limit, LEAST_PIECE_CHARS), PIECE_CHARS), limit
 
 
 def _price(agent: Agent, compaction: Compaction) -> Price | None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from perdure.messages import EventPart, FilePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
-from perdure.records import Path
-from perdure.summary_text import clipped
+from perdure.records import Path, Summary
+from perdure.summary_text import body, clipped
 from perdure.view import clean
 from perdure.view_files import file_note
 
@@ -33,18 +33,30 @@ RESULT_CHARS: Final = 4_000
 EVENT_CHARS: Final = 4_000
 TEXT_CHARS: Final = 40_000
 
+_WHO: Final = {"user": "User", "assistant": "Assistant"}
 
-def prompt(earlier: str, piece: str, limit: int) -> str:
+
+def prompt(before: str, piece: str, limit: int) -> str:
     """What the model reads besides its instructions.
 
     Args:
-        earlier: the summary of all that came before the piece, empty if nothing did.
+        before: the summary of all that came before the piece, empty if nothing did.
         piece: the next piece of the transcript.
         limit: how many characters the summary may have.
     """
-    before = f"{BEFORE}\n{earlier}\n{BEFORE_END}\n\n" if earlier else ""
+    told = f"{BEFORE}\n{before}\n{BEFORE_END}\n\n" if before else ""
     # About six characters a word.
-    return f"{before}{SINCE}\n{piece}\n{SINCE_END}\n\nWrite the summary in at most {max(limit // 6, 20)} words."
+    return f"{told}{SINCE}\n{piece}\n{SINCE_END}\n\nWrite the summary in at most {max(limit // 6, 20)} words."
+
+
+def earlier(summary: Summary | None) -> str:
+    """What an earlier compaction has left, without its facts, which are made anew."""
+    if summary is None:
+        return ""
+    if not summary.items:
+        return body(summary.text)
+    # The last item holds the facts.
+    return "\n".join(f"{_WHO[item.role]}: {item.text}" for item in summary.items[:-1])
 
 
 def pieces(path: Path, limit: int) -> list[str]:
@@ -71,8 +83,7 @@ def _entry(message: Message, part: Part, limit: int) -> str:
 def _lines(message: Message, part: Part, limit: int) -> Iterator[str]:
     match part:
         case TextPart() if part.text.strip():
-            who = "Assistant" if message.role == "assistant" else "User"
-            yield f"{who}: {_shortened(part.text, min(limit, TEXT_CHARS))}"
+            yield f"{_WHO.get(message.role, 'Event')}: {_shortened(part.text, min(limit, TEXT_CHARS))}"
         case ToolCallPart():
             yield f"Tool call {part.tool}: {_shortened(part.arguments, min(limit, ARGUMENT_CHARS))}"
         case ToolResultPart():

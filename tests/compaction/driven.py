@@ -16,7 +16,7 @@ from perdure.messages import Message, Part, Role, Status, TextPart, Usage
 from perdure.ports import Store
 from perdure.records import Path, Summary, ThreadRecord
 from perdure.summary_prompt import BEFORE, BEFORE_END, SINCE, SINCE_END
-from perdure.testing import Asked, Reply, ScriptedModel
+from perdure.testing import Asked, Reply, Script, ScriptedModel
 from perdure.view import Request, Response, UserText, view
 from stores.memory import MemoryStore
 
@@ -191,7 +191,7 @@ class _HeldModel(ScriptedModel):
         return Waiting()
 
 
-def agent(script: Any = joining, **compaction: Any) -> Agent:
+def agent(script: Script = joining, **compaction: Any) -> Agent:
     """An agent that answers `ok` and is summed up by a script."""
     model = compaction.pop("model", None) or ScriptedModel(script, name="summariser")
     return Agent("a", model=ScriptedModel(lambda _: Reply("ok")), compaction=Compaction(model=model, **compaction))
