@@ -1,22 +1,27 @@
 """Temporal's dev server: comes up ready, comes back with its data, and says in one line why it cannot."""
 
 import asyncio
+import functools
 import os
 import signal
 import socket
+import statistics
 import sys
 import urllib.request
 import uuid
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 
 from perdure.dev import process
 from perdure.dev.temporal_server import TemporalServer, temporal_binary
 from perdure.errors import ConfigurationError
 from perdure.search_attributes import SEARCH_ATTRIBUTES
+from tests.eventually import eventually
 
 
 async def test_it_is_ready_when_it_has_started() -> None:
@@ -45,6 +50,26 @@ async def test_a_killed_server_comes_back_with_its_workflows(tmp_path: Path) -> 
         assert server.address == address
         found = await (await Client.connect(address)).get_workflow_handle(workflow_id).describe()
         assert found.workflow_type == "Any"
+
+
+async def test_timers_are_on_time() -> None:
+    """Not up to a second late, which every short sleep, every retry and every new run of a thread would pay."""
+    clock, late = asyncio.get_running_loop().time, list[float]()
+    async with TemporalServer() as server:
+        client = await Client.connect(server.address)
+        for delay_s in (0.1, 0.2, 0.3):
+            began = clock()
+            handle: WorkflowHandle[object, object] = await client.start_workflow(
+                "Any", id=str(uuid.uuid4()), task_queue="none", start_delay=timedelta(seconds=delay_s)
+            )
+            await eventually(functools.partial(_has_task, handle))
+            late.append(clock() - began - delay_s)
+    assert statistics.median(late) < 0.5
+
+
+async def _has_task(handle: WorkflowHandle[object, object]) -> bool:
+    scheduled = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
+    return any([event.event_type == scheduled async for event in handle.fetch_history_events()])
 
 
 async def test_the_ui_is_served() -> None:
