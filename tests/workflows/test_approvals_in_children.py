@@ -232,7 +232,13 @@ async def test_the_end_of_what_a_parent_does_cancels_the_questions_below_it(
     stack = await start_stack(house.agent)
     call_id = await house.begin(stack)
     client = stack.client
-    await {"stop": client.stop, "interrupt": client.interrupt, "close": client.close_thread}[how](thread)
+    match how:
+        case "stop":
+            await client.stop(thread)
+        case "interrupt":
+            await client.interrupt(thread)
+        case "close":
+            await client.close_thread(thread)
     await eventually(lambda: _cancelled(stack, house.child))
     assert await client.approvals(house.child) == ()
     await _refused(stack, house.child, call_id)
@@ -350,7 +356,10 @@ async def test_a_stop_of_a_family_that_sleeps_cancels_the_question(
     stack = await start_stack(house.agent)
     call_id = await house.begin(stack)
     await eventually(lambda: _sleeps(stack, thread, house.child), timeout=20)
-    await (stack.client.stop if how == "stop" else stack.client.close_thread)(thread)
+    if how == "stop":
+        await stack.client.stop(thread)
+    else:
+        await stack.client.close_thread(thread)
     await eventually(lambda: _cancelled(stack, house.child))
     await _refused(stack, house.child, call_id)
     assert house.paid == []
