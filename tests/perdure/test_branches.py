@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from perdure.batch import AppendMessage
 from perdure.branches import Imported, ThreadBranches
 from perdure.codec import dumps
 from perdure.contract import TreeChanged
 from perdure.errors import ThreadClosed, ThreadNotFound, UsageError
 from perdure.inputs import INLINE_BYTES, ROOT, Disposition
 from perdure.large_text import MISSING
-from perdure.messages import FilePart, TextPart
+from perdure.messages import FilePart, Message, TextPart
 from stores.memory import MemoryStore
 from tests.perdure.recorded_calls import RecordedCalls
 from tests.talk import THREAD, Talk
@@ -101,6 +102,15 @@ async def test_another_answer_is_asked_for_by_an_update_of_its_own(branches: Fix
     """The new message is named, so that it can be waited for."""
     assert (await branches.client.regenerate(THREAD, "a2")).message_id == "a3"
     assert branches.calls.last() == ("regenerate", {"message_id": "a2"})
+
+
+async def test_the_answer_to_a_repeated_request_is_named_if_it_is_there(branches: Fixture) -> None:
+    """A reply may be lost: whoever asks again under the same id has something to wait for all the same."""
+    branches.calls.answers["regenerate"] = CHANGED.with_(disposition="duplicate")
+    assert (await branches.client.regenerate(THREAD, "a2", id="r1")).message_id is None, "nothing says which it is"
+    again = Message(id="a9", thread_id=THREAD, role="assistant", turn=9, input_id="r1")
+    await branches.talk.sync(AppendMessage(message=again, answering="u2", input_id="r1"))
+    assert (await branches.client.regenerate(THREAD, "a2", id="r1")).message_id == "a9"
 
 
 async def test_a_repetition_is_known_by_its_id(branches: Fixture) -> None:
@@ -214,7 +224,8 @@ async def test_an_import_is_stored_first_and_sent_as_a_reference(branches: Fixtu
     assert (name, sent["action"]) == ("change_tree", "import")
     stored = await store.get_blob(THREAD, sent["blob"])
     assert (await branches.client.import_thread(THREAD, stored, id="i1")).warnings == imported.warnings
-    assert branches.calls.sent[0] == branches.calls.sent[1]
+    assert (await branches.client.import_thread(THREAD, stored.decode(), id="i1")).warnings == imported.warnings
+    assert branches.calls.sent[0] == branches.calls.sent[1] == branches.calls.sent[2]
 
 
 @pytest.mark.parametrize(
@@ -223,12 +234,16 @@ async def test_an_import_is_stored_first_and_sent_as_a_reference(branches: Fixtu
         ({}, "messages is missing"),
         ({"messages": [{"parentId": None, "message": {"role": "user"}}]}, "cannot be imported"),
         ({"messages": {1, 2}}, "JSON object"),
-        (b"{", "not JSON"),
+        (b"{", "The file cannot be imported: it is not JSON"),
+        (b"garbage", "The file cannot be imported: it is not JSON"),
+        ("garbage", "The file cannot be imported: it is not JSON"),
+        ("\ud800", "The file cannot be imported: it is not"),
+        ([], "An export is a JSON object"),
+        (None, "An export is a JSON object"),
+        ({1: 2}, "An export is a JSON object"),
     ],
 )
-async def test_a_bad_export_is_refused_before_anything_is_sent(
-    branches: Fixture, data: dict[str, Any] | bytes, reason: str
-) -> None:
+async def test_a_bad_export_is_refused_before_anything_is_sent(branches: Fixture, data: Any, reason: str) -> None:
     """The sentence says what is wrong and where."""
     with pytest.raises(UsageError, match=reason):
         await branches.client.import_thread(THREAD, data)

@@ -4,10 +4,13 @@ from datetime import timedelta
 
 import pytest
 
+from perdure.batch import StoreLateResult
 from perdure.codec import loads
 from perdure.contract import TreeChanged
 from perdure.errors import ThreadClosed, ThreadNotFound, UsageError
 from perdure.inputs import Disposition, ToolResult
+from perdure.messages import ToolCallPart, ToolResultPart
+from perdure.records import Summary
 from perdure.results import ThreadResults
 from stores.memory import MemoryStore
 from tests.perdure.recorded_calls import RecordedCalls
@@ -20,6 +23,7 @@ class Fixture:
     """A thread, and what the client sends to it."""
 
     def __init__(self, talk: Talk) -> None:
+        self.talk = talk
         self.store = talk.store
         self.calls = RecordedCalls(answers={"add_result": TAKEN})
         self.client = ThreadResults(talk.store, self.calls, timedelta(seconds=1))
@@ -118,3 +122,45 @@ async def test_a_thread_that_takes_nothing_is_told(outside: Fixture) -> None:
     with pytest.raises(ThreadClosed):
         await outside.client.tool_result(THREAD, "c1", "x", message_id="a1")
     assert outside.calls.sent == []
+
+
+async def test_a_result_that_comes_after_a_real_one_did_not_count(outside: Fixture) -> None:
+    """What a tool has returned stays, and whoever brings another result is told. The same once more is none.
+
+    The thread itself answers all of them alike.
+    """
+    await outside.talk.say("hi")
+    await outside.talk.commit((ToolCallPart(call_id="c1", tool="look"), ToolCallPart(call_id="c2", tool="look")))
+    await outside.store.stage_result(THREAD, ToolResultPart(call_id="c1", content="blue"))
+    client = outside.client
+    for is_committed in (False, True):
+        with pytest.raises(UsageError, match=r"did not count: the call 'c1' has one already \(ok: blue\), which stays"):
+            await client.tool_result(THREAD, "c1", "red", message_id="a1")
+        with pytest.raises(UsageError, match="has one already"):
+            await client.tool_result(THREAD, "c1", "blue", outcome="error", message_id="a1")
+        with pytest.raises(UsageError, match="has one already"):
+            await client.tool_result(THREAD, "c1", "blue" * 20_000, message_id="a1")
+        assert await client.tool_result(THREAD, "c1", "blue", message_id="a1") == TAKEN
+        assert await client.tool_result(THREAD, "c1", "bl", message_id="a1", subscription=True) == TAKEN
+        if not is_committed:
+            await outside.talk.settle_calls()
+    assert await client.tool_result(THREAD, "c1", "red", message_id="gone") == TAKEN, "deleted meanwhile: nothing stays"
+    taken = TAKEN.with_(disposition="changed")
+    outside.calls.answers["add_result"] = taken
+    assert await client.tool_result(THREAD, "c1", "red", message_id="a1", preliminary=True) == taken
+
+
+async def test_a_late_result_that_was_stored_counts(outside: Fixture) -> None:
+    """It has taken the place of the one that was made up, large ones by their blob; also behind a summary."""
+    await outside.talk.say("hi")
+    await outside.talk.commit((ToolCallPart(call_id="c1", tool="look"),))
+    await outside.talk.stop()
+    large = "word " * 20_000
+    blob = await outside.store.put_blob(THREAD, large.encode())
+    result = ToolResultPart(call_id="c1", content="word", blob=blob)
+    await outside.talk.sync(StoreLateResult(message_id="a1", result=result))
+    await outside.talk.say("and?")
+    assert await outside.store.add_summary(Summary(id="s", thread_id=THREAD, message_id="a1", parts=2, text="So far."))
+    assert await outside.client.tool_result(THREAD, "c1", large, message_id="a1") == TAKEN
+    with pytest.raises(UsageError, match="has one already"):
+        await outside.client.tool_result(THREAD, "c1", "word", outcome="denied", message_id="a1")
