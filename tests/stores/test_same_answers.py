@@ -74,7 +74,10 @@ async def reading(store: Store) -> list[object]:
         found.append(await store.load_history_with_ancestors(thread_id, whole=True))
         for turn in range(1, thread.turn + 2):
             found += [await store.get_turn_context(thread_id, turn, step) for step in range(3)]
-            found += [await store.finished_hooks(thread_id, turn), (await store.get_spending(thread_id, turn)).turn.usage]
+            found += [
+                await store.finished_hooks(thread_id, turn),
+                (await store.get_spending(thread_id, turn)).turn.usage,
+            ]
         spending = await store.get_spending(thread_id)
         found += [spending.thread.usage, spending.tree.usage, spending.tenant.usage]
         found += [await store.get_provider_states(thread_id), await store.read_log(thread_id, "log")]
