@@ -21,7 +21,7 @@ from perdure.codec import clip, dumps, loads, loads_object
 from perdure.messages import Part, ToolCallPart
 from perdure.policy import ErrorType
 from perdure.records import OpenCall
-from perdure.tools import Approval, Tool
+from perdure.tools import ApprovalRule, Tool
 
 POLICY_S: Final = 30.0
 """How long a policy may take; then people are asked. The model's answer waits for it."""
@@ -71,7 +71,7 @@ async def _with_approval(part: Part, agent: Agent, catalog: Catalog) -> Part:
     return part if said is False else part.with_(approval=_completed(said, part))
 
 
-def _policy(tool: Tool, agent: Agent) -> Approval:
+def _policy(tool: Tool, agent: Agent) -> ApprovalRule:
     """The tool's own, or else the agent's for a tool of this name."""
     if tool.approval is not None:
         return tool.approval

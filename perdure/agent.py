@@ -11,7 +11,7 @@ from perdure.errors import ConfigurationError, UnknownAgent
 from perdure.limits import Limits, Price
 from perdure.output import FINAL_RESULT, output_of
 from perdure.schema import object_schema
-from perdure.tools import Approval, ApprovalPolicy, Tool, ToolKind, Toolset, check_approval, function_tool
+from perdure.tools import ApprovalPolicy, ApprovalRule, Tool, ToolKind, Toolset, check_approval, function_tool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -148,7 +148,7 @@ class Agent:
         passive: bool = False,
         retry_safe: bool = False,
         timeout: timedelta = timedelta(minutes=10),
-        approval: Approval | None = None,
+        approval: ApprovalRule | None = None,
     ) -> Callable[[Function], Function]: ...
 
     def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -161,7 +161,7 @@ class Agent:
         return declare if function is None else declare(function)
 
     def client_tool(
-        self, name: str, *, description: str, parameters: Mapping[str, Any], approval: Approval | None = None
+        self, name: str, *, description: str, parameters: Mapping[str, Any], approval: ApprovalRule | None = None
     ) -> Tool:
         """Declare a tool that the user's side carries out: a browser, a person at a terminal, another program.
 
@@ -191,7 +191,7 @@ class Agent:
         activity: str | None = None,
         retry_safe: bool = False,
         timeout: timedelta = timedelta(minutes=10),
-        approval: Approval | None = None,
+        approval: ApprovalRule | None = None,
     ) -> Tool:
         """Declare a tool that is a Temporal activity on another task queue, written in any language.
 

@@ -26,7 +26,7 @@ Temporal activity on another task queue; workflow: the thread's own workflow (ti
 runtime, which starts and reaches other threads; rap, mcp: a server of that protocol.
 """
 
-Approval = Literal["always", "never"] | Callable[[Mapping[str, Any]], Any]
+ApprovalRule = Literal["always", "never"] | Callable[[Mapping[str, Any]], Any]
 """Whether people are asked before a call runs: always, never, or what a function says of the arguments.
 
 The function is sync or async, gets the arguments as the tool does, with their defaults, and returns a bool, or an
@@ -37,7 +37,7 @@ returns anything else or takes too long, people are asked.
 ApprovalPolicy = Literal["always", "never"] | Callable[[str, Mapping[str, Any]], Any]
 """The same for all tools of an agent that say nothing themselves; the function gets the tool's name first."""
 
-ToolsetApproval = Approval | Mapping[str, Approval]
+ToolsetApproval = ApprovalRule | Mapping[str, ApprovalRule]
 """The same for the tools of a server: for all of them, or by the server's names for them; others say nothing."""
 
 KEPT_ARGUMENTS: Final = frozenset[ToolKind]({"activity", "workflow", "rap"})
@@ -81,7 +81,7 @@ class Tool:
     toolset: str | None = None
     operation: str | None = None
     task_queue: str | None = None
-    approval: Approval | None = None
+    approval: ApprovalRule | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no provider takes, when it is declared and not when a model is asked."""
@@ -162,19 +162,19 @@ def check_toolset_approval(owner: str, approval: ToolsetApproval | None) -> None
         check_approval(f"{owner}, tool {name!r}", one)
 
 
-def approvals_by_name(approval: ToolsetApproval | None) -> Mapping[str, Approval] | None:
+def approvals_by_name(approval: ToolsetApproval | None) -> Mapping[str, ApprovalRule] | None:
     """What a toolset says of some of its tools, by the server's names; None if it says the same of all."""
     return approval if _is_by_name(approval) else None
 
 
-def _is_by_name(approval: ToolsetApproval | None) -> TypeGuard[Mapping[str, Approval]]:
+def _is_by_name(approval: ToolsetApproval | None) -> TypeGuard[Mapping[str, ApprovalRule]]:
     return isinstance(approval, Mapping)
 
 
-def approval_of(approval: ToolsetApproval | None, name: str) -> Approval | None:
+def approval_of(approval: ToolsetApproval | None, name: str) -> ApprovalRule | None:
     """What a toolset says of the tool with this name."""
     named = approvals_by_name(approval)
-    return named.get(name) if named is not None else cast("Approval | None", approval)
+    return named.get(name) if named is not None else cast("ApprovalRule | None", approval)
 
 
 def function_tool(function: Callable[..., Any], *, name: str | None = None, **options: Any) -> Tool:

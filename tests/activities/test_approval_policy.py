@@ -16,14 +16,14 @@ from perdure.errors import StoreUnavailable
 from perdure.messages import ToolCallPart
 from perdure.records import Step
 from perdure.testing import Call, Reply
-from perdure.tools import Approval, ApprovalPolicy
+from perdure.tools import ApprovalPolicy, ApprovalRule
 from stores.memory import MemoryStore
 from tests.activities.conversation import Conversation, failed, requests_of, scripted
 
 PLAIN = ("allow_once", "allow_always", "reject_once")
 
 
-def mailing(approval: Approval | None = None, policy: ApprovalPolicy = "never", *replies: Reply) -> Agent:
+def mailing(approval: ApprovalRule | None = None, policy: ApprovalPolicy = "never", *replies: Reply) -> Agent:
     """An agent that may send mail, and whose model does."""
     agent = scripted(list(replies or [Reply(Call("send", {"to": "ann"}))]), approval=policy)
 

@@ -7,7 +7,7 @@ import pytest
 
 from perdure.errors import ConfigurationError
 from perdure.mcp import McpOptions, McpToolset
-from perdure.tools import Approval
+from perdure.tools import ApprovalRule
 
 
 def test_nothing_secret_is_shown() -> None:
@@ -29,7 +29,7 @@ def test_a_toolset_does_not_change_with_what_it_was_made_of() -> None:
     assert (toolset.args, toolset.env, toolset.tools) == (("-y",), {"A": "1"}, ("read",))
     assert toolset == McpToolset.stdio("files", "npx", ["-y"], env={"A": "1"}, tools=("read",))
     assert len({toolset, McpToolset.stdio("files", "npx", ["-y"], env={"A": "1"}, tools=("read",))}) == 1
-    approvals: dict[str, Approval] = {"drop": "always"}
+    approvals: dict[str, ApprovalRule] = {"drop": "always"}
     asking = McpToolset.stdio("files", "npx", approval=approvals)
     approvals.clear()
     assert asking.approval == {"drop": "always"}

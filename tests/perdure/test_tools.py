@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from perdure.errors import ConfigurationError
-from perdure.tools import Approval, Tool, approval_of, check_toolset_approval, function_tool
+from perdure.tools import ApprovalRule, Tool, approval_of, check_toolset_approval, function_tool
 
 
 class Place(BaseModel):
@@ -288,4 +288,4 @@ def test_a_toolset_speaks_for_all_its_tools_or_for_some() -> None:
     assert approval_of({"drop": "always"}, "drop") == "always"
     assert approval_of({"drop": "always"}, "read") is None
     with pytest.raises(ConfigurationError, match="Toolset 's', tool 'drop': `approval` is"):
-        check_toolset_approval("Toolset 's'", cast("Mapping[str, Approval]", {"read": "never", "drop": True}))
+        check_toolset_approval("Toolset 's'", cast("Mapping[str, ApprovalRule]", {"read": "never", "drop": True}))

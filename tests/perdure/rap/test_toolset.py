@@ -7,7 +7,7 @@ import pytest
 
 from perdure.errors import ConfigurationError
 from perdure.rap.toolset import RapToolset, is_web_address
-from perdure.tools import Approval
+from perdure.tools import ApprovalRule
 
 
 def test_a_url_is_enough() -> None:
@@ -67,7 +67,7 @@ def test_options_that_cannot_work_are_refused_when_declared(options: dict[str, A
 def test_it_does_not_change_with_what_it_was_made_of() -> None:
     """Nor by assignment."""
     headers, hosts = {"a": "1"}, ["x"]
-    approvals: dict[str, Approval] = {"drop": "always"}
+    approvals: dict[str, ApprovalRule] = {"drop": "always"}
     toolset = RapToolset("http://h", headers=headers, trusted_hosts=hosts, approval=approvals)
     headers["b"] = "2"
     hosts.append("y")
