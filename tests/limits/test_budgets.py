@@ -10,15 +10,14 @@ import pytest
 from perdure.agent import Agent
 from perdure.builtins import Threads
 from perdure.limits import Budget, Limits
-from perdure.messages import Status, Usage
-from perdure.testing import Call, Failure, ScriptedModel
+from perdure.messages import Status
+from perdure.testing import Call
 from perdure.view import view
 from tests.eventually import eventually
 from tests.limits.spenders import (
     CALL,
     PRICE,
     Clock,
-    by_words,
     counted,
     limits,
     model_of,
@@ -209,17 +208,6 @@ async def test_a_budget_of_money_is_refused_for_a_model_without_a_price(start_st
     agent.price, agent.limits = None, limits("thread", tokens=1_000)
     assert (await say(stack, thread, "hi")).state == "complete"
     assert (await spent(stack, thread)).unpriced == 1
-
-
-async def test_another_model_of_the_chain_needs_a_price_too(start_stack: StackFactory, thread: str) -> None:
-    """It may be asked when the first one fails, and then it is too late to look."""
-    fallback = ScriptedModel(by_words, name="second")
-    agent = spender(lambda _: reply("no", failures=[Failure(500)] * 9), fallbacks=[fallback])
-    stack = await start_stack(agent)
-    assert (await say(stack, thread, "hi")).state == "complete"
-    assert await spent(stack, thread) == CALL + Usage(requests=1)
-    agent.price, agent.limits = None, limits("thread", usd=1)
-    assert "cannot be kept" in ((await say(stack, thread, "hi")).detail or "")
 
 
 async def test_the_narrowest_budget_speaks(start_stack: StackFactory, thread: str) -> None:

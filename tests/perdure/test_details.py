@@ -51,6 +51,14 @@ def test_a_running_turn_shows_its_calls_and_who_waits() -> None:
     assert "2 messages queued, 1 event deferred." in page
 
 
+def test_money_is_told_beside_the_tokens() -> None:
+    """With the number of calls that it is not exact of. The control: where none is known, none is told."""
+    usage = Usage(requests=2, input_tokens=1000, cached_tokens=900, output_tokens=5, nano_usd=12_300_000, unpriced=1)
+    page = details(IDLE.with_(usage=usage), ())
+    assert "2 model calls · 1,000 tokens in (900 cached), 5 out, $0.0123, 1 call without an exact price" in page
+    assert "$" not in details(IDLE.with_(usage=Usage(requests=2)), ())
+
+
 def test_a_turn_that_waits_for_the_user_s_side_says_for_how_many_results() -> None:
     """Whoever looks knows that no worker is at fault."""
     waiting = IDLE.with_(state="waiting", turn=1, open_calls=(CallStatus(call_id="c", tool="ask", kind="client"),))

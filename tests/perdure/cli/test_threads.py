@@ -172,6 +172,14 @@ def test_one_is_not_several() -> None:
     assert status_lines(status)[-1] == "1 model call, 9 tokens in, 0 out"
 
 
+def test_money_is_told_where_it_is_known() -> None:
+    """Beside the tokens; of a thread without a price nothing is said of it."""
+    status = ThreadStatus(thread_id="t1", agent="demo", state="idle", turn=1, usage=Usage(requests=1))
+    assert "$" not in status_lines(status)[-1]
+    priced = status.with_(usage=Usage(requests=1, nano_usd=5_000_000))
+    assert status_lines(priced)[-1] == "1 model call, 0 tokens in, 0 out, $0.005"
+
+
 @pytest.mark.parametrize(
     "arguments", [("start", ""), ("chat", ""), ("status", "x" * 201), ("send", "t", "hi", "--id", "a\nb")]
 )
