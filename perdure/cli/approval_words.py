@@ -130,6 +130,54 @@ def read_question(typed: str, question: ApprovalQuestion) -> dict[str, Any]:
     raise UsageError(f"That is no answer to {one_line(question.id)!r}. {_question_ways(question)}")
 
 
+def check_command(request: ApprovalRequest, said: Said, answers: Sequence[str]) -> None:
+    """Whether what a command says answers a request, in the words of the commands `approve` and `deny`.
+
+    Args:
+        request: what is asked.
+        said: what the command says; `approved` is which of the two it is.
+        answers: the questions that it answers.
+
+    Raises:
+        UsageError: how to answer.
+    """
+    approves = bool(said.approved) or bool(answers)
+    option = None if said.option_id is None else request.option(said.option_id)
+    if request.display == "questions":
+        _check_questions(request, said, answers, approves=approves)
+    elif said.text and not request.accepts_text:
+        raise UsageError("No words of your own are asked for; say why with --reason.")
+    elif said.option_id is not None and option is None:
+        raise UsageError(f"There is no option {one_line(said.option_id)!r}: {_command_ways(request)}.")
+    elif option is not None and APPROVES.get(option.kind, approves) != approves:
+        right = "deny" if approves else "approve"
+        raise UsageError(f"The option {one_line(option.id)!r} says the opposite: `perdure {right}` chooses it.")
+    elif option is None and not said.text and request.display != "decision":
+        if approves:
+            raise UsageError(f"More is asked than yes or no: {_command_ways(request)}.")
+        if not request.dismissible:
+            raise UsageError(f"This has to be answered: {_command_ways(request)}.")
+
+
+def _check_questions(request: ApprovalRequest, said: Said, answers: Sequence[str], *, approves: bool) -> None:
+    if said.option_id is not None or said.text:
+        raise UsageError("Questions are asked, and each takes an --answer: leave --option and --text out.")
+    if approves and (left := [one.id for one in request.questions if one.id not in answers]):
+        names = ", ".join(map(one_line, left))
+        raise UsageError(f"Not answered: {names}. Give --answer QUESTION=ANSWER for each question.")
+    if not approves and not request.dismissible:
+        raise UsageError("This has to be answered, with `perdure approve` and --answer for each question.")
+
+
+def _command_ways(request: ApprovalRequest) -> str:
+    found: list[str] = []
+    if request.options:
+        found.append(f"--option takes {_numbers(request.options)}, or the words of an option")
+    if request.accepts_text:
+        found.append("--text takes words of your own")
+    return "; ".join(found) or "it is asked yes or no alone"
+
+
 def ways(request: ApprovalRequest) -> str:
     """How a request without questions may be answered in a terminal."""
     found: list[str] = []

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.approval_words import option_typed, read_question
+from perdure.approval import RememberedDecision
+from perdure.cli.approval_words import Said, check_command, option_typed, read_question
 from perdure.cli.prefixes import named
 from perdure.cli.printable import one_line
 from perdure.cli.threads import Json, Thread, approval_lines, user_name, with_client
@@ -23,10 +24,23 @@ Reason = Annotated[str | None, typer.Option(help="Why; the model is told why a c
 By = Annotated[str | None, typer.Option(help="Who decides, for the record.", show_default="your name here")]
 
 
-def approvals(thread: Thread, json: Json = False) -> None:
+def approvals(
+    thread: Thread,
+    lasting: Annotated[
+        bool, typer.Option("--lasting", help="Show what was decided for calls to come instead, the oldest first.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Show the calls that wait for somebody to approve them."""
 
     async def run(client: PerdureClient) -> None:
+        if lasting:
+            decisions = await client.lasting_decisions(thread)
+            for known in decisions:
+                typer.echo(dumps(known) if json else lasting_line(known))
+            if not decisions and not json:
+                typer.echo("Nothing was decided for calls to come.")
+            return
         waiting = await client.approvals(thread)
         for approval in waiting:
             typer.echo(dumps(approval) if json else "\n".join(approval_lines(thread, approval)))
@@ -34,6 +48,13 @@ def approvals(thread: Thread, json: Json = False) -> None:
             typer.echo("No call waits for approval.")
 
     with_client(run)
+
+
+def lasting_line(known: RememberedDecision) -> str:
+    """What holds for calls to come, for people."""
+    whichever = "whatever the arguments" if known.arguments is None else "with the same arguments as then"
+    by = f", by {one_line(known.by)}" if known.by else ""
+    return f"{one_line(known.tool)} is {'approved' if known.approved else 'denied'} {whichever}{by}"
 
 
 def approve(
@@ -52,11 +73,11 @@ def approve(
 
     async def run(client: PerdureClient) -> None:
         call_id, asked = await _call_named(client, thread, call)
-        said: dict[str, Any] = {"approved": True, "option_id": _option_id(option, asked), "text": text}
-        if answer:
-            # Answers stand alone: they are the approval.
-            said |= {"approved": None, "answers": _answers(answer, asked)}
-        await _decide(client, thread, call_id, "approved", **said, reason=reason, by=by)
+        # Answers stand alone: they are the approval.
+        answers = _answers(answer, asked) if answer else None
+        approved = None if answers else True
+        said = Said(approved, _option_id(option, asked), text, answers, reason)
+        await _decide(client, thread, call_id, "approved", said, asked, by)
 
     with_client(run)
 
@@ -68,14 +89,24 @@ def deny(
 
     async def run(client: PerdureClient) -> None:
         call_id, asked = await _call_named(client, thread, call)
-        said: dict[str, Any] = {"approved": False, "option_id": _option_id(option, asked), "text": text}
-        await _decide(client, thread, call_id, "denied", **said, reason=reason, by=by)
+        said = Said(False, _option_id(option, asked), text, reason=reason)
+        await _decide(client, thread, call_id, "denied", said, asked, by)
 
     with_client(run)
 
 
-async def _decide(client: PerdureClient, thread_id: str, call_id: str, what: str, by: str | None, **said: Any) -> None:
-    decided = await client.decide(thread_id, call_id, **said, by=by or user_name())
+async def _decide(
+    client: PerdureClient,
+    thread_id: str,
+    call_id: str,
+    what: str,
+    said: Said,
+    asked: PendingApproval | None,
+    by: str | None,
+) -> None:
+    if asked is not None:
+        check_command(asked.request, said, tuple(said.answers or ()))
+    decided = await client.decide(thread_id, call_id, **said.fields, by=by or user_name())
     what = f"was {what} already" if decided.disposition == "duplicate" else f"is {what}"
     more = f"; {quantity(len(decided.pending), 'call')} of the turn left to decide about" if decided.pending else ""
     typer.echo(f"{one_line(call_id)} {what}{more}.")

@@ -1,6 +1,8 @@
 """What is asked before a call runs, in a terminal, and what is typed there."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from perdure.cli.approval_words import (
     ARGUMENT_CHARS,
     Said,
     call_line,
+    check_command,
     read_answer,
     read_question,
     request_lines,
@@ -32,6 +35,10 @@ OFFERED = ApprovalRequest(options=OPTIONS, allow_freeform=True)
 SELECT = ApprovalRequest(display="select", options=OPTIONS[:2], dismissible=True)
 FREE = ApprovalRequest(display="select", options=OPTIONS[:2], allow_freeform=True)
 TEXT = ApprovalRequest(display="text")
+ASKED = ApprovalRequest(
+    display="questions",
+    questions=(ApprovalQuestion(id="size", options=(ApprovalOption(id="s"),)), ApprovalQuestion(id="name")),
+)
 
 
 @pytest.mark.parametrize(
@@ -147,3 +154,53 @@ def test_whatever_is_typed_is_an_answer_or_is_refused(typed: str, request_: Appr
     except UsageError:
         return
     decision_of(request_, Approval(call_id="c", **said.fields), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "said", "reason"),
+    [
+        (PLAIN, Said(True, text="words"), "No words of your own are asked for; say why with --reason"),
+        (OFFERED, Said(True, option_id="9"), "There is no option '9': --option takes a number from 1 to 4"),
+        (OFFERED, Said(True, option_id="never"), "The option 'never' says the opposite: `perdure deny` chooses it"),
+        (OFFERED, Said(False, option_id="once"), "says the opposite: `perdure approve` chooses it"),
+        (SELECT, Said(True), "More is asked than yes or no: --option takes a number from 1 to 2, or the words"),
+        (FREE, Said(False), "This has to be answered: --option takes .*; --text takes words"),
+        (TEXT, Said(True), "More is asked than yes or no: --text takes words of your own"),
+        (ASKED, Said(True), "Not answered: size, name. Give --answer QUESTION=ANSWER for each question"),
+        (ASKED, Said(answers={"size": {"text": "s"}}), "Not answered: name"),
+        (ASKED, Said(answers={"size": {}, "name": {}}, text="x"), "leave --option and --text out"),
+        (ASKED, Said(False), "has to be answered, with `perdure approve` and --answer"),
+    ],
+)
+def test_a_command_that_answers_nothing_is_told_in_its_own_words(
+    request_: ApprovalRequest, said: Said, reason: str
+) -> None:
+    """Options of the command instead of fields of an interface that nobody at a terminal has seen."""
+    with pytest.raises(UsageError, match=reason) as raised:
+        check_command(request_, said, tuple(said.answers or ()))
+    for field in ("`approved", "`reason", "`text", "`answers"):
+        assert field not in str(raised.value)
+
+
+@pytest.mark.parametrize("dismissible", [False, True])
+def test_what_a_command_may_say_is_an_answer(dismissible: bool) -> None:
+    """Whatever passes the check of the command decides; what does not would not have."""
+    answers = {"size": {"option_ids": ["s"]}, "name": {"text": "Ann"}}
+    passed = 0
+    for request in (PLAIN, OFFERED, SELECT, FREE, TEXT, ASKED):
+        asked = request.with_(dismissible=dismissible)
+        for approved, option_id, text, answered in product(
+            (True, False), (None, "once", "never", "odd", "?"), (None, "words"), (None, answers)
+        ):
+            said = Said(None if answered else approved, option_id, text, answered)
+            if answered and request is not ASKED:
+                continue  # of a call that asks no questions none is found that could be answered
+            decides = True
+            try:
+                decision_of(asked, Approval(call_id="c", **said.fields), 0.0)
+            except UsageError:
+                decides = False
+            with nullcontext() if decides else pytest.raises(UsageError):
+                check_command(asked, said, tuple(answered or ()))
+            passed += decides
+    assert passed > 20, "the control: some of them are answers"

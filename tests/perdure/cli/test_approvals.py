@@ -63,13 +63,17 @@ async def test_an_option_is_chosen_by_number_id_or_words(desk: Desk, typed: str)
     await desk.client.send(desk.thread, "pick")
     call_id = await desk.approval()
     assert "  2 Both, always (from now on, whatever the arguments)\n" in await desk.does("approvals")
-    assert "choose one of the options" in await desk.fails("approve", call_id)
-    assert "the opposite" in await desk.fails("approve", call_id, "--option", "none")
+    assert await desk.does("approvals", "--lasting") == "Nothing was decided for calls to come.\n"
+    assert "--option takes a number from 1 to 3" in await desk.fails("approve", call_id)
+    assert "`perdure deny` chooses it" in await desk.fails("approve", call_id, "--option", "none")
     assert await desk.does("approve", call_id, "--option", typed) == f"{call_id} is approved.\n"
     decision, heard = await decided(desk)
     assert heard == "heard picked of two"
     assert decision is not None
     assert decision.option_id == "all"
+    by = getpass.getuser()
+    assert await desk.does("approvals", "--lasting") == f"pick is approved whatever the arguments, by {by}\n"
+    assert await desk.lines("approvals", "--lasting") == [{"tool": "pick", "by": by}]
 
 
 async def test_questions_are_answered_one_by_one(desk: Desk) -> None:
@@ -79,7 +83,7 @@ async def test_questions_are_answered_one_by_one(desk: Desk) -> None:
     assert "  size: How big?\n  1 small\n  2 l\n  name: Whose name?\n" in await desk.does("approvals")
     assert "(size, name)" in await desk.fails("approve", call_id, "--answer", "colour=red")
     assert "a number from 1 to 2" in await desk.fails("approve", call_id, "--answer", "size=3")
-    assert "'name' is not answered" in await desk.fails("approve", call_id, "--answer", "size=1")
+    assert "Not answered: name. Give --answer" in await desk.fails("approve", call_id, "--answer", "size=1")
     assert await desk.does("approve", call_id, "--answer", "size=small", "--answer", "name=Ann = Bob") != ""
     decision, _ = await decided(desk)
     assert decision is not None
@@ -107,8 +111,11 @@ async def test_a_late_result_is_stored_with_its_message(desk: Desk) -> None:
     await desk.client.ask(desk.thread, "hi")
     _, message_id, *_ = before = await desk.ids()
     assert (await desk.fails("result", call.call_id, "blue")).startswith(f"The call '{call.call_id}' is not open")
-    taken = await desk.does("result", call.call_id[:12], "blue", "--message", message_id[:8])
-    assert taken == f"The thread has the result (ok) of {call.call_id}.\n"
+    for _ in range(2):
+        taken = await desk.does("result", call.call_id[:12], "blue", "--message", message_id[:8])
+        assert taken == f"The thread has the result (ok) of {call.call_id}.\n"
+    told = await desk.fails("result", call.call_id, "red", "--message", message_id)
+    assert told == (f"The result did not count: the call '{call.call_id}' has one already (ok: blue), which stays.\n")
     assert await desk.ids() == before
     part = (await desk.client.history(desk.thread))[1].parts[-1]
     assert (part.kind, getattr(part, "content", "")) == ("tool_result", "blue")
