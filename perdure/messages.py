@@ -161,8 +161,8 @@ class Usage(Wire):
     """Tokens and money of one or several model calls, as the provider counts them.
 
     `cached_tokens` are among the input's. `nano_usd` is the price in billionths of a US dollar, whole numbers so that
-    sums are exact; `unpriced` counts the calls whose price is not known, which are not in it, or not exactly: calls that
-    were given up count with what is known of them, and with an estimate of the rest.
+    sums are exact; `unpriced` counts the calls whose price is not known, which are not in it, or not exactly: those
+    that were given up count with what is known of them, and with an estimate of the rest.
     """
 
     requests: int = 0
