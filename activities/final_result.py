@@ -39,8 +39,8 @@ def answered(parts: tuple[Part, ...], output: Output) -> tuple[Part, ...] | None
     """The parts with the answer in the place of its call; None if they hold none.
 
     A provider that cannot make a model call a tool may bring the answer as words. Of several calls with an answer the
-    first counts. Thoughts stay to be read, without what they would go back with: a provider refuses a thought whose
-    call is not there any more (case B47).
+    first counts, and words beside it go: the answer is the object alone. Thoughts stay to be read, without what they
+    would go back with: a provider refuses a thought whose call is not there any more (case B47).
     """
     calls = [part for part in parts if isinstance(part, ToolCallPart)]
     if not calls:
@@ -52,8 +52,8 @@ def answered(parts: tuple[Part, ...], output: Output) -> tuple[Part, ...] | None
     final = next((call for call in calls if output.objection(call.arguments) is None), None)
     if final is None:
         return None
-    kept = [part for part in parts if part is final or not isinstance(part, ToolCallPart)]
-    return tuple(_read_only(part) if part is not final else _words(final) for part in kept)
+    thoughts = (part.with_(signature=None, provider=None) for part in parts if isinstance(part, ReasoningPart))
+    return (*thoughts, TextPart(text=final.arguments, step=final.step))
 
 
 def asked_again(parts: tuple[Part, ...], path: Path) -> tuple[Part, ...]:
@@ -72,11 +72,3 @@ def objection(call: ToolCallPart, parts: tuple[Part, ...], output: Output) -> st
     if any(isinstance(part, ToolCallPart) and part.tool != FINAL_RESULT for part in parts):
         return OTHERS_FIRST
     return output.objection(call.arguments)
-
-
-def _read_only(part: Part) -> Part:
-    return part.with_(signature=None, provider=None) if isinstance(part, ReasoningPart) else part
-
-
-def _words(call: ToolCallPart) -> TextPart:
-    return TextPart(text=call.arguments, step=call.step)

@@ -47,7 +47,7 @@ async def test_only_what_is_new_is_sent(talks: Talks) -> None:
     assert len(third["input"]) == 1
     for request in (first, second, third):
         assert request["instructions"] == "Be brief."
-        assert len(request["tools"]) == 2
+        assert [tool["name"] for tool in request["tools"]][:2] == ["weather", "clock"]
 
 
 async def test_another_branch_goes_on_from_its_own_answer(talks: Talks) -> None:
