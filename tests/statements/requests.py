@@ -7,7 +7,10 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCall
 from perdure import messages as ours
 from perdure.agent import Agent
 from perdure.messages import Message
+from perdure.records import LoggedMessage
 from perdure.testing import Asked, Script, ScriptedModel
+from tests.eventually import eventually
+from tests.stack import Stack
 
 
 def lines(asked: Asked) -> list[str]:
@@ -23,6 +26,16 @@ def instructions(asked: Asked) -> str:
 def stored(path: Iterable[Message]) -> list[str]:
     """What a conversation holds, one line for each part."""
     return [line for message in path for part in message.parts for line in _stored(message, part)]
+
+
+async def log_of(stack: Stack, thread: str, name: str, count: int) -> tuple[LoggedMessage, ...]:
+    """The log of a history provider, once it has so many messages."""
+
+    async def found() -> tuple[LoggedMessage, ...] | None:
+        log = await stack.store.read_log(thread, name)
+        return log if len(log) >= count else None
+
+    return await eventually(found) or ()
 
 
 def agent_of(script: Script, **options: object) -> tuple[Agent, ScriptedModel]:

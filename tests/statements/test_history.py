@@ -8,20 +8,13 @@ from perdure.history_provider import HistoryProvider, InMemoryHistoryProvider
 from perdure.records import LoggedMessage
 from perdure.testing import Asked, Call, Reply
 from tests.activities.providers import Teller
-from tests.eventually import eventually
-from tests.stack import Stack
-from tests.statements.requests import agent_of, lines, stored
+from tests.statements.requests import agent_of, lines, log_of, stored
 from tests.workflows.conftest import StackFactory
 
 
-async def log_of(stack: Stack, thread: str, name: str, count: int) -> list[str]:
-    """The log of a history provider, once it has so many messages."""
-
-    async def found() -> tuple[LoggedMessage, ...] | None:
-        log = await stack.store.read_log(thread, name)
-        return log if len(log) >= count else None
-
-    return [f"{message.role}: {message.text}" for message in await eventually(found) or ()]
+def said(log: tuple[LoggedMessage, ...]) -> list[str]:
+    """Who said what."""
+    return [f"{message.role}: {message.text}" for message in log]
 
 
 async def test_s15_without_loading_a_model_reads_the_new_words_only(start_stack: StackFactory, thread: str) -> None:
@@ -58,8 +51,8 @@ async def test_s16_a_log_stores_inputs_or_outputs_as_it_says(start_stack: StackF
     stack = await start_stack(agent)
     await stack.client.ask(thread, "hi")
     await stack.client.ask(thread, "where?")
-    assert await log_of(stack, thread, "answers", 2) == ["assistant: hello", "assistant: there"]
-    assert await log_of(stack, thread, "questions", 2) == ["user: hi", "user: where?"]
+    assert said(await log_of(stack, thread, "answers", 2)) == ["assistant: hello", "assistant: there"]
+    assert said(await log_of(stack, thread, "questions", 2)) == ["user: hi", "user: where?"]
 
 
 async def test_s17_a_log_beside_the_conversation_doubles_nothing(start_stack: StackFactory, thread: str) -> None:
@@ -71,7 +64,7 @@ async def test_s17_a_log_beside_the_conversation_doubles_nothing(start_stack: St
     await stack.client.ask(thread, "hi")
     await stack.client.ask(thread, "where?")
     assert lines(model.requests[1]) == ["user: hi", "model: hello", "user: where?"]
-    assert await log_of(stack, thread, "audit", 4) == [
+    assert said(await log_of(stack, thread, "audit", 4)) == [
         *("user: hi", "assistant: hello", "user: where?", "assistant: there")
     ]
 

@@ -1,7 +1,6 @@
 """Statements 1 to 10: what providers say, in which order, and what happens when one fails."""
 
 import asyncio
-from functools import partial
 
 import pytest
 from temporalio.client import Client
@@ -19,7 +18,7 @@ from tests.activities.conversation import Conversation, FaultyStore, failed
 from tests.activities.providers import Silent, Teller
 from tests.eventually import eventually
 from tests.stack import Stack
-from tests.statements.requests import agent_of, instructions, lines, stored
+from tests.statements.requests import agent_of, instructions, lines, log_of, stored
 from tests.workflows.conftest import StackFactory
 
 
@@ -118,7 +117,7 @@ async def test_s04_a_log_keeps_context_before_the_input(start_stack: StackFactor
     await stack.client.ask(thread, "hi")
     held: dict[str, list[tuple[str | None, str]]] = {}
     for name in ("all", "some", "none"):
-        log = await eventually(partial(stack.store.read_log, thread, name))
+        log = await log_of(stack, thread, name, 2)
         held[name] = [(message.source, message.text) for message in log]
     turn = [(None, "hi"), (None, "hello")]
     assert held == {
@@ -184,10 +183,10 @@ async def test_s07_a_provider_tool_runs_like_any_other(start_stack: StackFactory
     agent, model = agent_of([called, "done", called, "done"], context=[tools])
     stack = await start_stack(agent)
     await stack.client.ask(thread, "hi")
-    assert model.requests[0].tools == ("look", "search")
+    assert model.requests[0].tools == ("look", "search", "read_result")
     assert model.requests[1].results == ("found x",)
     await stack.client.ask(thread, "again")
-    assert model.requests[2].tools == ("look",)
+    assert model.requests[2].tools == ("look", "read_result")
     assert "search" in model.requests[3].results[0]
     assert "found" not in model.requests[3].results[0]
 
@@ -212,6 +211,7 @@ async def test_s08_a_required_provider_is_waited_for_and_seen(start_stack: Stack
     hints = Teller("B", ValueError("no index"), ValueError("no index"), "a hint")
     agent, model = agent_of(["hello"], context=[hints])
     stack = await start_stack(agent)
+    await stack.client.start(thread)
     asking = asyncio.create_task(stack.client.ask(thread, "hi"))
 
     async def seen() -> bool:
