@@ -53,6 +53,11 @@ class Reader:
             change["message"] = message.with_(seq=self.seq)  # a new one is told by the change that has its number
         self.conversation.show(Change.model_validate({"seq": self.seq} | change))
 
+    def tell_all(self, **snapshot: object) -> None:
+        """The whole of it, as it is now."""
+        self.seq += 1
+        self.conversation.show(Snapshot.model_validate({"thread": THREAD, "seq": self.seq} | snapshot))
+
     def stream(self, text: str, *, index: int = 0, attempt: int = 1, step: int = 0, part: Part | None = None) -> None:
         """The model says something more."""
         self.tell(turn=1, step=step, attempt=attempt, chunk=Chunk(index=index, delta=text, part=part))

@@ -9,6 +9,7 @@ from perdure.cli.calls import DISPLAY_LINES
 from perdure.codec import dumps
 from perdure.errors import ViewOutdated
 from perdure.messages import (
+    ContextPart,
     EventPart,
     FilePart,
     FileRef,
@@ -19,7 +20,7 @@ from perdure.messages import (
     TextPart,
     ToolResultPart,
 )
-from perdure.records import Path, Snapshot, Step
+from perdure.records import Path, Snapshot, Step, Summary
 from perdure.thread_texts import child_report, spawned
 from perdure.turn_buffer import Chunk
 from tests.perdure.cli.reader import ANSWER, CALL, QUESTION, THREAD, Reader, open_call
@@ -380,3 +381,55 @@ def test_a_preliminary_result_is_shown_until_the_next_one() -> None:
     reader.tell(call=open_call("c1", result=ToolResultPart(call_id="c1", content="c")))
     call = 'get_weather(city="Paris", days=2)'
     assert reader.lines[1:] == [f"⋯ {call}: a", f"⋯ {call}: b", f"← {call}: c"]
+
+
+def summed_up(kind: str = "summary", parts: int = 1, text: str = "So\x1b far.") -> Path:
+    """A path u1 a1, up to a part of which the model reads something else."""
+    summary = Summary.model_validate(
+        {"id": f"s{kind}{parts}", "thread_id": "t1", "message_id": "a1", "parts": parts, "text": text, "kind": kind}
+    )
+    answer = ANSWER.with_(parts=(TextPart(text="one"), CALL, ToolResultPart(call_id="c1", content="sunny")))
+    return Path(messages=(QUESTION.with_(parts=(TextPart(text="hi"),)), answer), summary=summary)
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("summary", "≡ Of what is above the model reads only this summary: So� far."),
+        ("trace", "≡ Of what is above the model reads the words, and one line of each tool call"),
+        ("window", "≡ Of what is above the model reads nothing any more"),
+    ],
+)
+def test_what_a_summary_stands_for_is_said_in_its_place(kind: str, line: str) -> None:
+    """What was said is shown all the same, in the middle of a turn too; it is said once, and again for another one."""
+    reader = Reader()
+    reader.tell_all(path=summed_up(kind))
+    assert reader.lines[:4] == ["› hi", "one", line, '→ get_weather(city="Paris", days=2)']
+    written = len(reader.lines)
+    reader.tell_all(path=summed_up(kind))
+    assert len(reader.lines) == written
+    reader.tell_all(path=summed_up("summary", 3, "All of it."))
+    assert reader.lines[written:] == ["≡ Of what is above the model reads only this summary: All of it."]
+
+
+def test_what_is_summed_up_far_above_is_said_at_the_beginning() -> None:
+    """Of a long conversation only the newest messages are shown, and the rest may be what is summed up."""
+    messages = tuple(
+        Message(id=f"m{n}", thread_id="t1", role="user", parts=(TextPart(text=str(n)),)) for n in range(50)
+    )
+    summary = Summary(id="s", thread_id="t1", message_id="m3", parts=1, text="So far.")
+    reader = Reader()
+    reader.tell_all(path=Path(messages=messages, summary=summary))
+    assert reader.lines[:3] == [
+        "… 10 earlier messages: `perdure history t1`",
+        "≡ Of what is above the model reads only this summary: So far.",
+        "› 10",
+    ]
+
+
+def test_what_the_model_was_told_besides_is_not_shown() -> None:
+    """It is no word of the conversation, committed or told as it comes. The control: the answer is."""
+    told = ContextPart(source="memory", text="likes tea")
+    reader = Reader(QUESTION, ANSWER.with_(parts=(told,)))
+    reader.commit(told.with_(step=1), TextPart(text="Tea?", step=1), at=1)
+    assert reader.lines == ["Tea?"]
