@@ -9,18 +9,19 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
 
 from activities.rap_client import RapClient
+from activities.read_result import ResultReader
 from activities.recent import Recent
 from activities.store_call import store_call
 from activities.toolsets import ToolsetClient
 from perdure.agent import Agent, Agents
-from perdure.builtins import RESERVED, SUBSCRIPTION_TOOLS, Subscriptions, Threads, Timers
+from perdure.builtins import READ_RESULT, RESERVED, SUBSCRIPTION_TOOLS, Subscriptions, Threads, Timers
 from perdure.errors import ConfigurationError, ToolsetUnavailable
 from perdure.ports import Store
 from perdure.rap.manifest import RapTool
@@ -68,6 +69,7 @@ class ToolCatalog:
 
     def __init__(self, store: Store, agents: Agents, connect: Connect = _no_servers) -> None:
         self._store = store
+        self._reader = ResultReader(store)
         self._agents = agents
         declared = {agent.name: [it for it in agent.toolsets if _has_server(it)] for agent in agents.values()}
         # Agents that declare the same toolset share its connections.
@@ -83,6 +85,9 @@ class ToolCatalog:
 
     async def of(self, agent: Agent, thread_id: str) -> Catalog:
         """The agent's tools in the conversation of a thread."""
+        return self._with_reader(await self._of(agent, thread_id), thread_id)
+
+    async def _of(self, agent: Agent, thread_id: str) -> Catalog:
         if static := self._static.get(agent.name):
             return static
         root = await self._root(thread_id)
@@ -97,6 +102,9 @@ class ToolCatalog:
 
         Those that another worker has offered are in it, also if their server was away when this one has asked.
         """
+        return self._with_reader(await self._kept(agent, thread_id), thread_id)
+
+    async def _kept(self, agent: Agent, thread_id: str) -> Catalog:
         if static := self._static.get(agent.name):
             return static
         root = await self._root(thread_id)
@@ -134,6 +142,13 @@ class ToolCatalog:
         """Close all connections."""
         for client in self._connected:
             await client.close()
+
+    def _with_reader(self, catalog: Catalog, thread_id: str) -> Catalog:
+        """With the tool that reads this thread's large results, after all others, so that it moves none of them."""
+        if not catalog.tools:
+            return catalog
+        tools = {**catalog.tools, READ_RESULT: self._reader.tool(thread_id)}
+        return replace(catalog, tools=MappingProxyType(tools))
 
     def _is_static(self, agent: Agent) -> bool:
         return not self._clients[agent.name] and not any(isinstance(toolset, Threads) for toolset in agent.toolsets)
@@ -206,6 +221,9 @@ def _catalog(
     counts = Counter(tool.name for tool in tools)
     unusable = {name for name, count in counts.items() if count > 1} | RESERVED
     found = [*problems, *(_clash(name, tools) for name, count in counts.items() if count > 1)]
+    found += [
+        f"The tool name {name!r} is reserved, so that tool is not offered." for name in counts if name in RESERVED
+    ]
     for problem in found:
         structlog.get_logger("perdure.tools").warning("tools are not offered", agent=agent.name, reason=problem)
     return Catalog(

@@ -4,7 +4,6 @@ Nothing is decided here that could differ between two requests of a thread: no c
 of their declaration. So what a provider caches of one request serves the next.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from activities.images import IMAGE_BYTES, MANY_IMAGES, TOO_LARGE, image_type, i
 from perdure import ids
 from perdure.messages import Outcome, Part, ProviderData, ReasoningPart, TextPart, ToolCallPart
 from perdure.tools import Tool
+from perdure.view_calls import short_id
 from perdure.view_files import file_note
 from perdure.view_items import (
     Call,
@@ -249,7 +249,7 @@ def _returns(item: Reasoning, model: Model[Any]) -> bool:
 
 def _call_id(call_id: str, length: int | None) -> str:
     """Our id, or a hash of it for providers that take only so many characters."""
-    return call_id if length is None else hashlib.sha256(call_id.encode()).hexdigest()[:length]
+    return call_id if length is None else short_id(call_id, length)
 
 
 def _accepts(model: Model[Any], media_type: str) -> bool:

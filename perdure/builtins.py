@@ -1,10 +1,12 @@
-"""Tools that come with the runtime: threads of one's own, timers, subscriptions.
+"""Tools that come with the runtime: threads of one's own, timers, subscriptions, and reading on in large results.
 
-Only declarations are here. What they do is done by the thread's workflow, or by activities that reach other threads.
+Only declarations are here. What they do is done by the thread's workflow, or by activities that reach other threads or
+the store.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Any, Final, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -20,12 +22,13 @@ REPORT_TO_PARENT: Final = "report_to_parent"
 CLOSE_THREAD: Final = "close_thread"
 SEND_MESSAGE_TO_CHILD: Final = "send_message_to_child"
 CANCEL_SUBSCRIPTION: Final = "cancel_subscription"
+READ_RESULT: Final = "read_result"
 
 TIMED: Final = frozenset({"sleep", "sleep_until"})
 """Sleepers that wake by themselves."""
 
-RESERVED: Final = frozenset({EVENT_TOOL})
-"""Names that no tool may have: the runtime shows calls of these that no model made."""
+RESERVED: Final = frozenset({EVENT_TOOL, READ_RESULT})
+"""Names that no other tool may have: calls of these are shown that no model made, or models are told to make them."""
 
 
 def _not_blank(text: str) -> str:
@@ -91,8 +94,13 @@ class _Cancel(_Arguments):
     tool_call_id: Text = Field(description="The id of the call that opened the subscription.")
 
 
+class _Read(_Arguments):
+    call_id: Words = Field(description="The id of the call, as the note says it.")
+    offset: Annotated[int, Field(ge=0)] = Field(0, description="How many bytes of the result come before.")
+
+
 def _tool(
-    toolset: str, kind: ToolKind, name: str, arguments: type[_Arguments], description: str, **options: Any
+    toolset: str | None, kind: ToolKind, name: str, arguments: type[_Arguments], description: str, **options: Any
 ) -> Tool:
     return Tool(
         name=name,
@@ -261,6 +269,26 @@ SUBSCRIPTION_TOOLS: Final[tuple[Tool, ...]] = (
     ),
 )
 """What an agent gets whose toolsets may open subscriptions."""
+
+
+def read_result_tool(read: Callable[..., Any]) -> Tool:
+    """What every agent with tools gets, last of all: the way to the rest of a result that is not shown in full.
+
+    Args:
+        read: carries a call out in the conversation that the tool is offered in: `read(call_id, offset)`.
+    """
+    return _tool(
+        None,
+        "function",
+        READ_RESULT,
+        _Read,
+        "Read on in a result or an event that is not shown in full: where one is cut off, a note names the id and the "
+        "offset. Returns the next piece, and where to go on.",
+        function=read,
+        retry_safe=True,
+        timeout=timedelta(minutes=1),
+        approval="never",
+    )
 
 
 @dataclass(frozen=True)

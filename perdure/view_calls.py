@@ -86,6 +86,11 @@ def id_of_place(message_id: str, position: int, *, event: bool = False) -> str:
     return "call_" + hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def short_id(call_id: str, length: int) -> str:
+    """The id for providers that take only so many characters."""
+    return hashlib.sha256(call_id.encode()).hexdigest()[:length]
+
+
 def wire_name(tool: str) -> str:
     """A tool name that every provider takes, for calls to tools that a model made up."""
     return _odd_name_characters.sub("_", tool)[:64] or "unnamed_tool"

@@ -8,7 +8,7 @@ import pytest
 from activities.catalog import Catalog, ToolCatalog
 from activities.tool_output import Pending, ToolOutput
 from perdure.agent import Agent, Agents
-from perdure.builtins import Subscriptions, Threads, Timers
+from perdure.builtins import READ_RESULT, Subscriptions, Threads, Timers
 from perdure.contract import DispatchRequest
 from perdure.errors import ToolsetUnavailable
 from perdure.mcp import McpToolset
@@ -83,7 +83,7 @@ async def test_own_tools_come_first_and_servers_in_the_order_of_their_declaratio
     bench = Bench(Server("s2", "z"), Server("s1", "b", "a"), tools=(client_tool("own"),), toolsets=(Timers(),))
     catalog = await bench.of(await bench.thread("t"))
     sleepers = ("sleep", "sleep_until", "sleep_until_event_or_input")
-    assert tuple(catalog.tools) == ("own", *sleepers, "z", "b", "a")
+    assert tuple(catalog.tools) == ("own", *sleepers, "z", "b", "a", READ_RESULT)
     assert catalog.problems == ()
 
 
@@ -94,8 +94,8 @@ async def test_a_server_is_asked_once_in_a_conversation() -> None:
     await bench.of(await bench.thread("root"))
     server.offered = ("new",)
     bench.catalog = bench.worker()
-    assert tuple((await bench.of("root")).tools) == ("old",)
-    assert tuple((await bench.of(await bench.thread("child", "root"))).tools) == ("old",)
+    assert tuple((await bench.of("root")).tools) == ("old", READ_RESULT)
+    assert tuple((await bench.of(await bench.thread("child", "root"))).tools) == ("old", READ_RESULT)
     assert server.fetched == 1
 
 
@@ -105,7 +105,7 @@ async def test_another_conversation_asks_again() -> None:
     bench = Bench(server)
     await bench.of(await bench.thread("t1"))
     server.offered = ("new",)
-    assert tuple((await bench.of(await bench.thread("t2"))).tools) == ("new",)
+    assert tuple((await bench.of(await bench.thread("t2"))).tools) == ("new", READ_RESULT)
 
 
 async def test_a_server_that_does_not_answer_is_named_and_left_out() -> None:
@@ -116,7 +116,7 @@ async def test_a_server_that_does_not_answer_is_named_and_left_out() -> None:
     await bench.thread("t")
     for _ in range(3):
         catalog = await bench.of("t")
-        assert tuple(catalog.tools) == ("own",)
+        assert tuple(catalog.tools) == ("own", READ_RESULT)
         assert catalog.problems == ("s does not answer.",)
     assert server.fetched == 1
 
@@ -131,7 +131,7 @@ async def test_a_server_that_answers_again_is_offered_again(monkeypatch: pytest.
     monkeypatch.setattr("activities.catalog.RETRY_S", 0.0)
     now = 1e12
     monkeypatch.setattr("activities.catalog.time.monotonic", lambda: now)
-    assert tuple((await bench.of("t")).tools) == ("a",)
+    assert tuple((await bench.of("t")).tools) == ("a", READ_RESULT)
     assert (await bench.of("t")).problems == ()
 
 
@@ -139,7 +139,7 @@ async def test_of_tools_with_the_same_name_none_is_offered() -> None:
     """Neither of two servers nor of the agent itself and a server: the model could not tell them apart."""
     bench = Bench(Server("s1", "x", "a"), Server("s2", "x", "own"), tools=(client_tool("own"),))
     catalog = await bench.of(await bench.thread("t"))
-    assert tuple(catalog.tools) == ("a",)
+    assert tuple(catalog.tools) == ("a", READ_RESULT)
     assert len(catalog.problems) == 2
     assert "'x'" in catalog.problems[1]
     assert "s1, s2" in catalog.problems[1]
@@ -148,7 +148,7 @@ async def test_of_tools_with_the_same_name_none_is_offered() -> None:
 async def test_a_reserved_name_is_never_offered() -> None:
     """A server cannot speak for the runtime."""
     bench = Bench(Server("s", "receive_event__injected", "a"))
-    assert tuple((await bench.of(await bench.thread("t"))).tools) == ("a",)
+    assert tuple((await bench.of(await bench.thread("t"))).tools) == ("a", READ_RESULT)
 
 
 async def test_all_threads_of_a_conversation_are_told_the_same_of_its_root() -> None:
@@ -168,7 +168,7 @@ async def test_a_thread_is_loaded_without_asking_a_server() -> None:
     await bench.of(await bench.thread("t"))
     bench.catalog = bench.worker()
     fetched = asked.fetched, silent.fetched
-    assert tuple((await bench.catalog.kept(bench.agent, "t")).tools) == ("a",)
+    assert tuple((await bench.catalog.kept(bench.agent, "t")).tools) == ("a", READ_RESULT)
     assert (asked.fetched, silent.fetched) == fetched
 
 
@@ -190,4 +190,4 @@ async def test_agents_that_declare_the_same_toolset_share_its_connections() -> N
 async def test_an_agent_without_a_rap_toolset_can_be_let_end_subscriptions() -> None:
     """Those of tools of the user's side; with a RAP toolset it can anyhow."""
     bench = Bench(tools=(client_tool("watch"),), toolsets=(Subscriptions(),))
-    assert tuple((await bench.of(await bench.thread("t"))).tools) == ("watch", "cancel_subscription")
+    assert tuple((await bench.of(await bench.thread("t"))).tools) == ("watch", "cancel_subscription", READ_RESULT)

@@ -64,7 +64,7 @@ async def test_calls_are_outlined_with_what_dispatch_needs_and_their_results_go_
     last = await thread.complete()
     assert last.finish == "stop"
     assert requests_of(agent).requests[1].results == ("18 degrees", "yes")
-    assert requests_of(agent).requests[1].tools == ("weather", "ask")
+    assert requests_of(agent).requests[1].tools == ("weather", "ask", "read_result")
 
 
 async def test_a_slow_answer_streams_and_its_chunks_join_to_the_answer() -> None:

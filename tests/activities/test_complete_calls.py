@@ -51,7 +51,7 @@ async def test_b31_words_after_the_calls_mean_that_the_calls_are_whole() -> None
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (Call("nobody", {}), "There is no tool 'nobody'. The tools are: write, read."),
+        (Call("nobody", {}), "There is no tool 'nobody'. The tools are: write, read, read_result."),
         (Call("write", "[1]"), "not a JSON object"),
         (Call("write", '{"path":NaN}'), "not a JSON object"),
         (Call("write", '{"path":'), "not a JSON object"),

@@ -86,7 +86,7 @@ async def test_words_and_calls_in_fragments_come_out_whole(talks: Talks) -> None
     first, second = server.requests
     assert first.headers["authorization"] == "Bearer none"
     assert first.json["stream"] is True
-    assert [tool["function"]["name"] for tool in first.json["tools"]] == ["weather", "clock"]
+    assert [tool["function"]["name"] for tool in first.json["tools"]] == ["weather", "clock", "read_result"]
     assert first.messages == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Weather and time?"},

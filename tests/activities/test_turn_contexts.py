@@ -186,9 +186,9 @@ async def test_an_optional_provider_that_fails_is_left_out_and_the_turn_says_so(
     assert context.messages(0) == (ContextMessage(text="words"),)
     assert [log["event"] for log in logs] == ["a context provider was left out"]
     catalog = await ToolCatalog(store, Agents([agent])).of(agent, "t")
-    assert list(catalog.tools) == ["search"]
+    assert list(catalog.tools) == ["search", "read_result"]
     now = offered(catalog, agent, context)
-    assert (list(now.tools), now.problems) == ([], context.problems)
+    assert (list(now.tools), now.problems) == (["read_result"], context.problems)
     assert await TurnContexts(store).of(agent, request(), PATH) == context
     assert len(broken.asked) == 1
 
@@ -220,7 +220,7 @@ async def test_tools_that_a_provider_does_not_offer_now_are_gone() -> None:
 
     store, contexts = await watched(agent)
     catalog = await ToolCatalog(store, Agents([agent])).of(agent, "t")
-    assert list(offered(catalog, agent, await contexts.of(agent, request(), PATH)).tools) == ["look"]
+    assert list(offered(catalog, agent, await contexts.of(agent, request(), PATH)).tools) == ["look", "read_result"]
     assert offered(catalog, agent, await contexts.of(agent, request(1), PATH)) is catalog
 
 

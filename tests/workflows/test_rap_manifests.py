@@ -55,7 +55,7 @@ async def test_obligation_3_a_name_clash_offers_neither(
         assert "get_time" in told
         assert "good" in told
         assert "second" in told
-        assert stack.model.requests[0].tools == ("ask", "other", "cancel_subscription")
+        assert stack.model.requests[0].tools == ("ask", "other", "cancel_subscription", "read_result")
         await stack.asked(thread, Call("get_time", {"zone": "UTC"}))
         await stack.heard(thread, "get_time")
         assert (await stack.results(thread))[-1].outcome == "error"
@@ -151,7 +151,7 @@ async def test_a_conversation_keeps_its_tools(
         assert (await stack.status(thread)).problems == ()
         async with server:
             await works(stack, server, f"{thread}-new")
-            assert stack.model.requests[-1].tools == ("ask", "new", "cancel_subscription")
+            assert stack.model.requests[-1].tools == ("ask", "new", "cancel_subscription", "read_result")
 
 
 async def test_a_worker_that_knew_no_server_carries_calls_out(
