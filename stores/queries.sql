@@ -465,6 +465,7 @@ from spender group by bound
 union all
 select 'turn', m.usage, extract(epoch from m.created_at)::double precision
 from t join perdure.messages m on m.id = perdure.message_of(t.thread, $2)
+where $2::int is not null
 
 -- name: tenant_usage
 select json_build_object('requests', coalesce(sum(requests), 0), 'input_tokens', coalesce(sum(input_tokens), 0),

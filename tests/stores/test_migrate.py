@@ -9,7 +9,8 @@ import pytest_asyncio
 
 from perdure.codec import dumps
 from perdure.errors import ConfigurationError, StoreUnavailable
-from perdure.records import Subscription
+from perdure.messages import Usage
+from perdure.records import Subscription, Summary
 from stores import migrate as module
 from stores.batch_sql import calls
 from stores.migrate import MIGRATIONS, SCHEMA_VERSION, Migration, migrate, read_migrations
@@ -119,6 +120,35 @@ async def test_what_the_release_before_has_written_is_read(empty_url: str, monke
         assert tail.subscriptions == (Subscription(call_id="s", tool="feed"),)
         assert [(item.call_id, item.due) for item in tail.calls] == [("c", None)]
         assert (tail.children, tail.unstarted) == (0, ())
+
+
+async def test_what_a_writer_of_the_release_before_counts_is_counted(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A summary and costs from before migration 6, and a step that such a writer commits after it."""
+    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:5])
+    monkeypatch.setattr(module, "SCHEMA_VERSION", 5)
+    await migrate(empty_url)
+    monkeypatch.undo()
+    message = {"id": "a", "at": 1, "on_head": True, "role": "assistant", "turn": 1, "state": "running"}
+    append = {"kind": "append_messages", "messages": [message], "parts": [], "count": 1, "head_id": "a", "turn": 1}
+    usage = {"requests": 1, "input_tokens": 2, "output_tokens": 3, "cached_tokens": 4}
+    step = {"kind": "commit_step", "message_id": "a", "start": 0, "turn": 1, "discard": False, "trim_reasoning": False}
+    async with connected(empty_url) as older:
+        await older.execute("insert into perdure.threads (thread_id, tenant, agent, kind) values ('t', '', '', 'root')")
+        await run(older, "append_messages", "t", 1, "s", "{}", dumps([append, {**step, **usage, "step": 0}]))
+        await older.execute(
+            "insert into perdure.summaries (id, thread, message_id, parts, body) "
+            "select 's', thread, 'a', 0, '\"so far\"' from perdure.threads"
+        )
+        assert await migrate(empty_url) == len(MIGRATIONS) - 5
+        await run(older, "append_messages", "t", 2, "s", "{}", dumps([{**step, **usage, "step": 1}]))
+    async with await PostgresStore.connect(empty_url) as store:
+        one = Usage(requests=1, input_tokens=2, output_tokens=3, cached_tokens=4)
+        assert (await store.get_thread("t")).usage == one + one
+        path = await store.load_history_with_ancestors("t")
+        assert path.summary == Summary(id="s", thread_id="t", message_id="a", parts=0, text="so far")
+        assert await store.add_summary(path.summary)
 
 
 def test_migrations_are_numbered_one_by_one(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import asyncpg
 import pytest
 
 from perdure.errors import ConfigurationError, StoreUnavailable
-from perdure.records import Choice, ThreadRecord
+from perdure.messages import Usage
+from perdure.records import Choice, LoggedMessage, ProviderState, Summary, ThreadRecord
+from perdure.turn_context import TurnContext
 from stores.database import Database
 from stores.hint_sender import HintSender
 from stores.postgres import PostgresStore
@@ -59,6 +61,14 @@ async def test_each_call_of_a_turn_is_one_statement(postgres: PostgresStore, sta
         lambda: postgres.load_tail(THREAD),
         lambda: postgres.read_changes(THREAD, 0),
         lambda: postgres.get_message_counts(THREAD),
+        lambda: postgres.put_turn_context(THREAD, 2, 0, TurnContext()),
+        lambda: postgres.get_turn_context(THREAD, 2, 0),
+        lambda: postgres.finish_hook(THREAD, 2, "p", ProviderState()),
+        lambda: postgres.append_log(THREAD, "log", (LoggedMessage(id="u", role="user", text="x"),)),
+        lambda: postgres.add_usage(THREAD, 2, 0, 1, Usage(requests=1)),
+        lambda: postgres.get_spending(THREAD, 2),
+        lambda: postgres.add_summary(Summary(id="s", thread_id=THREAD, message_id="u", parts=1, text="x")),
+        lambda: postgres.set_model(THREAD, "m"),
     ):
         statements.clear()
         await attempt()
@@ -94,6 +104,23 @@ async def test_a_long_path_is_read_by_keys(postgres: PostgresStore, own_database
     assert scans(plan, "Seq Scan") == []
     assert set(scans(plan, "Index Scan", "Index Only Scan")) >= {"threads", "messages", "parts"}
     assert max(rows_read(plan)) <= 4000
+
+
+async def test_counts_and_sums_are_read_by_keys(own_database_url: str) -> None:
+    """No other thread's rows are read to count messages, or to know what a turn and its thread have spent."""
+    async with await PostgresStore.connect(own_database_url) as store:
+        await started(store)
+        await long_thread(store, 500, "other")
+    async with planner(own_database_url) as explain:
+        for query, *args in (
+            ("message_counts", THREAD),
+            ("spending", THREAD, 1, True, True),
+            ("spending", "other", None, False, False),
+            ("tenant_usage", "default"),
+        ):
+            plan = await explain(QUERIES[query], *args)
+            assert scans(plan, "Seq Scan") == []
+            assert max(rows_read(plan)) <= 2
 
 
 async def test_the_plan_of_a_scan_is_recognised(own_database_url: str) -> None:
