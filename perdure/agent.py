@@ -39,7 +39,7 @@ class Agent:
             the JSON text, which `agent.output.value` reads.
         history: who keeps the conversation for the model: `local` is the store; `service` is the model's own server,
             where it has one, and then only what is new is sent.
-        price: what the model costs, where `genai-prices` does not know.
+        price: what its models cost, in place of what `genai-prices` says.
 
     Example:
         >>> agent = Agent("weather", model="openai:gpt-5", instructions="Be brief.")
