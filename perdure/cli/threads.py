@@ -23,7 +23,7 @@ from perdure.quantity import quantity
 from perdure.records import Choice, ThreadRecord
 from perdure.spending import usage_words
 from perdure.stored_status import open_turn
-from perdure.waiting import PendingApproval, call_state
+from perdure.waiting import PendingApproval, call_state, ended_early
 
 _ID: Final = TypeAdapter[str](InputId)
 _PATIENCE: Final = timedelta(seconds=30)
@@ -176,7 +176,7 @@ def status_lines(status: ThreadStatus, approvals: Sequence[PendingApproval] = ()
         lines[0] += f", step {status.step + 1}"
     if last is not None and last.state == "incomplete":
         lines.append(
-            f"the last turn ended early: {last.reason}" + (f" ({one_line(last.detail)})" if last.detail else "")
+            f"the last turn ended early: {ended_early(last)}" + (f" ({one_line(last.detail)})" if last.detail else "")
         )
     today = datetime.now(UTC).astimezone().date()
     # What is asked about a call is told with all of it below.
