@@ -180,7 +180,7 @@ class CompleteActivities:
             usage = usage_of(response, agent.price, messages)
             try:
                 outcome = _outcome(response).with_(usage=usage + lost)
-                parts, outcome = judge(to_parts(response, *place), outcome, agent, catalog, call.path)
+                parts, outcome = judge(to_parts(response, *place), outcome, agent, catalog, call.path, chosen.settings)
                 parts = remembered(parts, response, chosen, call.path)
                 parts = kept_context(agent, call.context) + await with_approvals(parts, agent, catalog)
                 await writer.finish(parts, outcome)

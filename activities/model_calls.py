@@ -4,6 +4,7 @@ A call that must not run keeps its place with an `error`, a sentence for the mod
 Nothing is guessed: arguments that were cut off are not completed, unknown names are not matched to known ones.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from activities.catalog import Catalog
@@ -31,7 +32,12 @@ _SHORTER = "Make the call shorter, for instance by splitting it up."
 
 
 def judge(
-    parts: tuple[Part, ...], outcome: StepOutcome, agent: Agent, catalog: Catalog, path: Path
+    parts: tuple[Part, ...],
+    outcome: StepOutcome,
+    agent: Agent,
+    catalog: Catalog,
+    path: Path,
+    settings: Mapping[str, Any],
 ) -> tuple[tuple[Part, ...], StepOutcome]:
     """Mark the calls that must not run, and say how the step ends.
 
@@ -40,7 +46,7 @@ def judge(
     a turn ends on words, or with the output that the agent declares.
     """
     has_calls = any(isinstance(part, ToolCallPart) for part in parts)
-    cut = outcome.finish == "length" or (has_calls and _used_up(outcome, agent))
+    cut = outcome.finish == "length" or (has_calls and _used_up(outcome, settings))
     if agent.output is not None and not cut and outcome.finish != "content_filter":
         if (final := answered(parts, agent.output)) is not None:
             return final, outcome
@@ -142,9 +148,9 @@ def _without_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return trim_reasoning(tuple(part for part in parts if not isinstance(part, ToolCallPart)))
 
 
-def _used_up(outcome: StepOutcome, agent: Agent) -> bool:
+def _used_up(outcome: StepOutcome, settings: Mapping[str, Any]) -> bool:
     """Some providers say `tool_calls` although the answer ran into the limit; the count of tokens tells."""
-    limit = agent.settings.get("max_tokens")
+    limit = settings.get("max_tokens")
     return isinstance(limit, int) and outcome.usage.output_tokens >= limit
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakSet
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.models import Model
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.settings import CacheSetting, ModelSettings, ServiceTier, ThinkingLevel
+from typing_extensions import TypedDict
 
 from perdure import models
 from perdure.agent import Agent
@@ -21,23 +23,30 @@ from perdure.records import Path
 KEPT_MODELS: Final = 32
 """Models by name that a worker keeps ready. Words may name any, so there is no other bound to how many it has met."""
 
-MESSAGE_SETTINGS: Final = frozenset({
-    "cache",
-    "frequency_penalty",
-    "logit_bias",
-    "max_tokens",
-    "parallel_tool_calls",
-    "presence_penalty",
-    "seed",
-    "service_tier",
-    "stop_sequences",
-    "temperature",
-    "thinking",
-    "top_k",
-    "top_p",
-})  # fmt: skip
-"""What a message may set: how the model answers. Where requests go, by which key, and what else is in them is the
-agent's: a message comes from people who are not to have the worker's keys sent to a server of theirs."""
+
+class MessageSettings(TypedDict, total=False):
+    """What a message may set: how the model answers.
+
+    Where requests go, by which key, and what else is in them is the agent's: a message comes from people who are not to
+    have the worker's keys sent to a server of theirs.
+    """
+
+    cache: CacheSetting
+    frequency_penalty: float
+    logit_bias: dict[str, int]
+    max_tokens: int
+    parallel_tool_calls: bool
+    presence_penalty: float
+    seed: int
+    service_tier: ServiceTier
+    stop_sequences: list[str]
+    temperature: float
+    thinking: ThinkingLevel
+    top_k: int
+    top_p: float
+
+
+_message_settings = TypeAdapter(MessageSettings)
 
 
 @dataclass(frozen=True)
@@ -137,7 +146,8 @@ class ModelChoice:
         if (kept := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
             return kept
-        kept = _Kept(models.resolve(name, settings), AsyncExitStack())
+        # In a thread, since a provider's client may take seconds to import, and heartbeats have to go on meanwhile.
+        kept = _Kept(await asyncio.to_thread(models.resolve, name, settings), AsyncExitStack())
         await kept.connections.enter_async_context(kept.model)
         self._kept[key] = kept
         await self._give_up_idle()
@@ -177,11 +187,18 @@ def _allowed(name: str | None, agent: Agent, own: Mapping[str, Any]) -> Any:
 
 
 def _checked(settings: Mapping[str, Any], agent: Agent) -> Mapping[str, Any]:
-    if refused := sorted(set(settings) - MESSAGE_SETTINGS):
+    names = MessageSettings.__annotations__
+    if refused := sorted(set(settings) - set(names)):
         raise ConfigurationError(
-            f"A message to agent {agent.name!r} cannot set {', '.join(refused)}; it can set "
-            f"{', '.join(sorted(MESSAGE_SETTINGS))}."
+            f"A message to agent {agent.name!r} cannot set {', '.join(refused)}; it can set {', '.join(names)}."
         )
+    try:
+        _message_settings.validate_python(settings, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ConfigurationError(
+            f"A message to agent {agent.name!r} sets {first['loc'][0]} to what it cannot be: {first['msg']}."
+        ) from error
     return settings
 
 
@@ -200,10 +217,7 @@ def _same_provider(one: str, other: str) -> bool:
 
 
 def _chosen(candidate: Candidate, model: Model[Any]) -> Chosen:
-    if candidate.continues and not models.keeps_conversations(model):
-        raise ConfigurationError(
-            f"Model {candidate.name!r} keeps no conversations on its server, so history='service' cannot be used with "
-            "it; leave that out, or choose a model of openai-responses."
-        )
+    if candidate.continues:
+        models.check(model, history="service")
     settings = models.model_settings(model, candidate.settings, candidate.conversation)
     return Chosen(candidate.name, model, settings, candidate.continues)

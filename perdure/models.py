@@ -1,4 +1,4 @@
-"""Models by name: `openai:gpt-5`, `anthropic:claude-sonnet-4-5`, whatever pydantic-ai knows, any compatible server.
+"""Models by name: `openai:gpt-5`, `anthropic:claude-sonnet-5-5`, whatever pydantic-ai knows, any compatible server.
 
 For a server that speaks OpenAI's protocol give the agent `settings={"base_url": "http://localhost:11434/v1"}`, with
 `"api_key_env": "MY_KEY"` if it wants a key, or set OPENAI_BASE_URL for every `openai:` model of the process. OpenAI has
@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
@@ -26,6 +26,10 @@ CACHE = "cache"
 CACHE_KEY = "openai_prompt_cache_key"
 _OPENAI_HOST = "https://api.openai.com"
 _openai_kinds = ("openai", "openai-chat", "openai-responses")
+_MADE_UP = "test"
+"""What pydantic-ai calls a model that calls every tool there is; words may name any model, and not this one."""
+
+_HOW = "name it provider:model, for instance openai:gpt-5."
 _with_base_url = ("anthropic", "google")
 _key_variable = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:KEY|TOKEN)\b")
 
@@ -46,6 +50,8 @@ def resolve(model: str | Model[Any], settings: Mapping[str, Any] | None = None) 
     settings = settings or {}
     key = _key(model, settings.get(API_KEY_ENV))
     base_url = settings.get(BASE_URL)
+    if model == _MADE_UP:
+        raise ConfigurationError(f"Unknown model {model!r}: {_HOW}")
     try:
         return _openai_compatible(model, base_url, key) or _by_name(model, key, base_url)
     except ImportError as error:
@@ -54,9 +60,21 @@ def resolve(model: str | Model[Any], settings: Mapping[str, Any] | None = None) 
         raise ConfigurationError(_advice(model, error)) from error
 
 
-def check(model: str | Model[Any], settings: Mapping[str, Any] | None = None) -> None:
-    """See that the model can be used as far as this can be told without asking it; raises like `resolve`."""
-    resolve(model, settings)
+def check(
+    model: str | Model[Any],
+    settings: Mapping[str, Any] | None = None,
+    history: Literal["local", "service"] = "local",
+) -> None:
+    """See that the model can be used as far as this can be told without asking it; raises like `resolve`.
+
+    With the history `service` it has to be one whose server keeps conversations.
+    """
+    resolved = resolve(model, settings)
+    if history == "service" and not keeps_conversations(resolved):
+        raise ConfigurationError(
+            f"Model {model_name(model)!r} keeps no conversations on its server, so history='service' cannot be used "
+            "with it; leave that out, or choose a model of openai-responses."
+        )
 
 
 def model_name(model: str | Model[Any]) -> str:
@@ -172,7 +190,7 @@ def _advice(model: str, error: Exception) -> str:
         return f"Model {model!r} needs a key: set {variable.group()} in the worker's environment."
     if str(error).startswith(("Unknown model", "Unknown provider")):
         hint = str(error).partition("Did you mean ")[2].rstrip("?")
-        meant = f"did you mean {hint}?" if hint else "name it provider:model, for instance openai:gpt-5."
+        meant = f"did you mean {hint}?" if hint else _HOW
         return f"Unknown model {model!r}: {meant}"
     return f"Model {model!r} cannot be used: {_line(error)}."
 

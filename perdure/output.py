@@ -68,8 +68,14 @@ def output_of(owner: str, declared: type[Any] | Mapping[str, Any]) -> Output:
             schema = object_schema(dict(declared))
         else:
             known = TypeAdapter(declared)
-            schema = object_schema(known.json_schema())
+            schema = object_schema(_at_its_root(known.json_schema()))
     except (ValueError, PydanticUserError) as error:
         raise ConfigurationError(f"{owner}: its output is no JSON schema of an object: {error}.") from error
     said = " ".join(str(schema.get("description", "")).split())
     return Output(schema, f"{DESCRIPTION} {said}".strip(), known)
+
+
+def _at_its_root(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a type that contains itself, which pydantic gives as a reference; providers want an object."""
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema

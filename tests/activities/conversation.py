@@ -15,7 +15,7 @@ from perdure.agent import Agent, Agents
 from perdure.batch import AppendMessage, CommitResults, CommitStep, Operation, SetStatus, SyncBatch
 from perdure.contract import CompleteRequest, CompleteResult
 from perdure.errors import StoreUnavailable
-from perdure.messages import Message, Part, Status, TextPart, ToolResultPart
+from perdure.messages import Message, Part, Status, TextPart, ToolResultPart, TurnOptions
 from perdure.records import Path, Step, StepOutcome, ThreadRecord
 from perdure.testing import Script, ScriptedModel
 from perdure.turn_buffer import Chunk
@@ -124,11 +124,11 @@ class Conversation:
         agent = self.agent.name
         return CompleteRequest(thread_id=self.thread_id, agent=agent, turn=self.turn, step=self.step, message_id=named)
 
-    async def say(self, *parts: Part | str) -> None:
+    async def say(self, *parts: Part | str, options: TurnOptions | None = None) -> None:
         """Words of the user, and the turn that answers them."""
         self.turn, self.step, self._parts = self.turn + 1, 0, 0
         said = tuple(TextPart(text=part) if isinstance(part, str) else part for part in parts)
-        user = Message(id=f"u{self.turn}", thread_id=self.thread_id, role="user", parts=said)
+        user = Message(id=f"u{self.turn}", thread_id=self.thread_id, role="user", parts=said, options=options)
         answer = Message(
             id=self.message_id,
             thread_id=self.thread_id,

@@ -10,7 +10,7 @@ from activities.model_choice import KEPT_MODELS, ModelChoice
 from perdure.agent import Agent
 from perdure.contract import CompleteRequest
 from perdure.errors import ConfigurationError, StoreUnavailable
-from perdure.messages import Message, TextPart, TurnOptions
+from perdure.messages import Message, TextPart, TurnOptions, Usage
 from perdure.policy import ErrorType
 from perdure.records import Path, Summary
 from perdure.testing import Call, Failure, Reply, ScriptedModel, Think
@@ -96,6 +96,16 @@ def test_words_cannot_say_where_requests_go(name: str) -> None:
         settings_of(agent, path(TurnOptions(settings={name: "http://evil.example"})))
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"thinking": "loads"}, "thinking"), ({"max_tokens": "many"}, "max_tokens"), ({"stop_sequences": "x"}, "stop_")],
+)
+def test_settings_that_cannot_be_are_named(settings: dict[str, Any], named: str) -> None:
+    """A person's slip is told as one, and not as a bug of the client that stumbles over it."""
+    with pytest.raises(ConfigurationError, match=f"sets {named}.* to what it cannot be: "):
+        settings_of(Agent("a", model="openai:x"), path(TurnOptions(settings=settings)))
+
+
 def test_the_agents_server_and_key_go_to_models_of_its_provider_only() -> None:
     """A fallback of another provider is asked where it lives."""
     agent = Agent("a", model="openai:x", settings={**HERE, "top_p": 1}, fallbacks=["llama3:8b", "anthropic:y"])
@@ -134,6 +144,34 @@ async def test_models_by_name_are_bounded(choice: ModelChoice) -> None:
     assert len(choice._kept) <= KEPT_MODELS
     assert (await ask("openai:first")).model is first.model
     assert (await ask("openai:idle")).model is not idle
+
+
+async def test_a_message_fails_its_turn_only() -> None:
+    """What words ask for and may not have is a failure that no other try helps with, of their turn."""
+    thread = await Conversation.start(Agent("a", model=ScriptedModel(["fine"]), models=[]))
+    await thread.say("go", options=TurnOptions(model="openai:pro"))
+    failure = await failed(thread.complete())
+    assert (failure.type, failure.non_retryable) == (ErrorType.CONFIGURATION, True)
+    assert "may not be chosen" in failure.message
+    await thread.stop()
+    await thread.say("go on")
+    assert (await thread.complete()).preview == "fine"
+
+
+async def test_a_limit_of_the_message_is_the_one_that_cut_it_off() -> None:
+    """B31, the variant that says `tool_calls`: the count of tokens is compared with the limit that was sent."""
+    reply = Reply(Call("look", '{"a": 1}'), usage=Usage(input_tokens=1, output_tokens=5))
+    agent = Agent("a", model=ScriptedModel([reply]))
+
+    @agent.tool
+    async def look(a: int) -> str:
+        return str(a)
+
+    thread = await Conversation.start(agent)
+    await thread.say("go", options=TurnOptions(settings={"max_tokens": 5}))
+    (call,) = (await thread.complete()).calls
+    assert call.error is not None
+    assert "cut off" in call.error
 
 
 async def test_a_fallback_without_a_key_is_not_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 
 from perdure.errors import ConfigurationError
-from perdure.models import check, model_settings, resolve
+from perdure.models import check, model_settings, provider_of, resolve
 from perdure.testing import ScriptedModel
 
 
@@ -116,10 +116,18 @@ def test_a_key_variable_serves_every_provider(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_client_is_imported_when_a_model_needs_it() -> None:
-    """A worker whose agents do not ask OpenAI does not wait for OpenAI's client at its start."""
-    code = "import sys, worker; print('openai' in sys.modules)"
+    """A worker waits at its start for the clients of its agents' models, and for no other provider's."""
+    code = """
+import os, sys, worker
+from perdure.models import check
+clients = ("openai", "anthropic", "google.genai")
+print([name for name in clients if name in sys.modules])
+os.environ["OPENAI_API_KEY"] = "k"
+check("openai:gpt-5")
+print([name for name in clients if name in sys.modules])
+"""
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "False\n"
+    assert ran.stdout.splitlines() == ["[]", "['openai']"]
 
 
 def test_retries_of_the_provider_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,3 +135,57 @@ def test_retries_of_the_provider_are_off(monkeypatch: pytest.MonkeyPatch) -> Non
     model = resolve("openai:x", {"base_url": "http://127.0.0.1:9/v1"})
     settings = {"base_url": "http://127.0.0.1:9/v1", "api_key_env": "X", "temperature": 0.5}
     assert model_settings(model, settings) == {"temperature": 0.5, "max_retries": 0}
+
+
+def test_the_start_of_a_request_is_kept_where_the_provider_wants_to_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On unless the agent says otherwise; nothing is said to those that do it anyway."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    anthropic = resolve("anthropic:claude-opus-4-8")
+    assert model_settings(anthropic, {}).get("cache") is True
+    assert model_settings(anthropic, {"cache": "1h"}).get("cache") == "1h"
+    assert "cache" not in model_settings(resolve("openai:x", {"base_url": "http://127.0.0.1:9/v1"}), {})
+
+
+def test_openai_alone_is_given_a_key_for_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for the same conversation, nothing of whose id is in it; a compatible server gets none."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    for name in ("openai:gpt-5", "openai-chat:gpt-5"):
+        model = resolve(name)
+        keys = [model_settings(model, {}, thread).get("openai_prompt_cache_key") for thread in ("a", "a", "b")]
+        assert keys[0] == keys[1] != keys[2]
+        assert len(str(keys[0])) == 32
+        assert "openai_prompt_cache_key" not in model_settings(model, {"cache": False}, "a")
+        own = {"openai_prompt_cache_key": "mine"}
+        assert model_settings(model, own, "a")["openai_prompt_cache_key"] == "mine"  # type: ignore[typeddict-item]  # OpenAI's own
+    elsewhere = resolve("openai:x", {"base_url": "http://127.0.0.1:9/v1"})
+    assert "openai_prompt_cache_key" not in model_settings(elsewhere, {}, "a")
+
+
+def test_anthropic_and_google_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base URL names a server that speaks the provider's own protocol."""
+    monkeypatch.setenv("MY_KEY", "secret")
+    for name in ("anthropic:claude-opus-4-8", "google:gemini-2.5-pro"):
+        model = resolve(name, {"base_url": "http://127.0.0.1:9", "api_key_env": "MY_KEY"})
+        assert str(model.base_url).startswith("http://127.0.0.1:9")
+
+
+def test_a_service_that_keeps_conversations_is_needed_to_use_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`history='service'` is refused before a worker starts, for a model that cannot keep it."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    check("openai:gpt-5", history="service")
+    for refused in ("openai-chat:gpt-5", ScriptedModel(["hi"])):
+        check(refused)
+        with pytest.raises(ConfigurationError, match="history='service' cannot be used"):
+            check(refused, history="service")
+
+
+def test_a_model_that_calls_every_tool_cannot_be_named() -> None:
+    """pydantic-ai has one for tests; words that may name any model may not name that."""
+    with pytest.raises(ConfigurationError, match="Unknown model 'test'"):
+        resolve("test")
+
+
+def test_whose_model_a_name_means() -> None:
+    """What is on a server like OpenAI's counts as OpenAI's, whatever its name."""
+    given = ["openai:a", "openai-chat:a", "openai-responses:a", "llama3:8b", "mine", "anthropic:a", "google:a"]
+    assert [provider_of(name) for name in given] == ["openai"] * 5 + ["anthropic", "google"]
