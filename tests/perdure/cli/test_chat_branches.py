@@ -84,7 +84,7 @@ async def test_a_call_is_approved_in_the_chat(desk: Desk) -> None:
         chat.types("pay\r")
         await eventually(lambda: sum("waits for approval" in line for line in chat.screen.lines) == 4)
         chat.types("/status\r")
-        await chat.sees("waiting for approval: pay(")
+        await chat.sees("`perdure approve ")
         chat.types("/say what for?\r")
         await chat.sees("answer 1 to what for?")
         await chat.sees("✗ pay(amount=3) was not decided about")
