@@ -14,6 +14,7 @@ from typing import Any, Final
 from benchmarks.memory import bytes_in_use
 from perdure.agent import Agent
 from perdure.builtins import Threads
+from perdure.compaction import Compaction
 from perdure.limits import Limits
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel
 
@@ -31,6 +32,9 @@ PHASE_S: Final = 2.0
 
 CHILDREN: Final = 1000
 """How many children `children` may spawn in one step."""
+
+COMPACTION_S: Final = 2.0
+"""How long the summariser of `compacting` streams."""
 
 _CHUNKS: Final = 40
 _CHILD: Final = re.compile(r'call close_thread with thread_id "([^"]+)"')
@@ -88,6 +92,10 @@ def _children(asked: Asked) -> Reply | str:
     return Reply(*[Call("spawn_thread", arguments)] * int(children))
 
 
+def _sum_up(asked: Asked) -> Reply:
+    return Reply("s" * 1_000, chunk_chars=1_000 // _CHUNKS, delay_s=COMPACTION_S / _CHUNKS)
+
+
 def _idle(asked: Asked) -> str:
     return str(bytes_in_use()) if asked.user_text == WEIGH else ANSWER
 
@@ -99,6 +107,8 @@ crash: Final = _agent("crash", _crash)
 idle: Final = _agent("idle", _idle)
 callbacks: Final = _agent("callbacks", _callbacks)
 children: Final = _agent("children", _children, toolsets=[Threads()], limits=Limits(parallel_calls=CHILDREN))
+
+compacting: Final = _agent("compacting", lambda asked: ANSWER, compaction=Compaction(model=ScriptedModel(_sum_up)))
 
 
 @tools.tool
