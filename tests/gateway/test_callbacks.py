@@ -2,68 +2,19 @@
 
 import asyncio
 import base64
-import secrets
-from typing import Any
 
 import pytest
 
-from gateway.delivery import MAX_VIEW_BYTES
 from perdure.codec import digest, dumps
-from perdure.errors import BlobNotFound, TooManyViews
+from perdure.errors import BlobNotFound
 from perdure.inbox import MAX_INPUT_BYTES
 from perdure.inputs import INLINE_BYTES
 from perdure.messages import ToolResultPart
-from perdure.ports import Store
-from perdure.rap.token import callback_token
-from perdure.records import MAX_VIEWS
+from tests.gateway.bodies import counted, event, is_untouched, result
 from tests.gateway.served import Served
 from tests.gateway.waiting import WaitingThread
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
-
-
-def result(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
-    """A result of the first call."""
-    return {"type": "tool_result", "group_id": thread.thread_id, "id": thread.calls[0], "text": "sunny"} | fields
-
-
-def event(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
-    """An event of the first call."""
-    origin = {"group_id": thread.thread_id, "tool_call_id": thread.calls[0]}
-    return {"type": "subscription_event", **origin, "text": "rain"} | fields
-
-
-def oauth(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
-    """The first call asks for a link to be opened."""
-    call = {"group_id": thread.thread_id, "id": thread.calls[0]}
-    return {"type": "oauth", **call, "auth_url": "https://id.example/authorize?x=1"} | fields
-
-
-def choice(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
-    """The first call asks for a choice."""
-    question = {"prompt": "Which?", "choices": ["a", "b"], "default": 1, "response_url": "http://127.0.0.1:1/answer"}
-    return {"type": "user_choice", "group_id": thread.thread_id, "id": thread.calls[0], **question} | fields
-
-
-def view(thread: WaitingThread, **fields: Any) -> dict[str, Any]:
-    """A view."""
-    content: dict[str, Any] = {"files": []}
-    return {"type": "view_update", "group_id": thread.thread_id, "view_type": "diff", "content": content} | fields
-
-
-KINDS = [result, event, oauth, choice, view]
-
-
-async def is_untouched(served: Served, waiting: WaitingThread) -> bool:
-    """Whether nothing has reached the thread."""
-    snapshot = await served.store.snapshot(waiting.thread_id)
-    return not (await served.signals(waiting.thread_id) or snapshot.choices or snapshot.views)
-
-
-async def counted(served: Served, status: int) -> int:
-    """How many callbacks the gateway says it has answered with a status."""
-    counts: dict[str, int] = (await served.http.get(f"{served.base}/health")).json()["callbacks"]
-    return counts.get(str(status), 0)
 
 
 # -- results ---------------------------------------------------------------------------------------------------------
@@ -295,195 +246,6 @@ async def test_what_a_chain_of_requests_shares_is_no_identity(served: Served, wa
     rain, snow, again = [signalled["id"] for _, signalled in await served.signals(waiting.thread_id)]
     assert rain != snow
     assert rain == again
-
-
-# -- questions and views ---------------------------------------------------------------------------------------------
-
-
-async def test_questions_are_kept_and_the_call_stays_open(served: Served, waiting: WaitingThread) -> None:
-    """A link and a choice are stored for clients, with all that is needed to answer; the workflow is not woken."""
-    assert (await served.post(waiting.thread_id, waiting.calls[0], oauth(waiting))).status_code == 200
-    assert (await served.post(waiting.thread_id, waiting.calls[0], choice(waiting))).status_code == 200
-    link, question = await served.store.get_choices(waiting.thread_id)
-    assert (link.kind, link.auth_url) == ("oauth", "https://id.example/authorize?x=1")
-    assert (question.kind, question.prompt, question.choices, question.default) == ("choice", "Which?", ("a", "b"), 1)
-    assert question.response_url == "http://127.0.0.1:1/answer"
-    assert {link.call_id, question.call_id} == {waiting.calls[0]}
-    assert (await served.store.get_call(waiting.thread_id, waiting.calls[0])).result is None
-    assert await served.signals(waiting.thread_id) == []
-
-
-async def test_a_newer_question_takes_the_place_of_the_one_before(served: Served, waiting: WaitingThread) -> None:
-    """A question that comes again, or with other words, is one question; one of another call is another."""
-    for prompt in ("Which?", "Which?", "Really?"):
-        await served.post(waiting.thread_id, waiting.calls[0], choice(waiting, prompt=prompt))
-    await served.post(waiting.thread_id, waiting.calls[1], choice(waiting, id=waiting.calls[1]))
-    questions = await served.store.get_choices(waiting.thread_id)
-    assert [(question.call_id, question.prompt) for question in questions] == [
-        (waiting.calls[0], "Really?"),
-        (waiting.calls[1], "Which?"),
-    ]
-
-
-@pytest.mark.parametrize("kind", [oauth, choice])
-async def test_a_question_of_a_settled_call_is_refused(served: Served, waiting: WaitingThread, kind: Any) -> None:
-    """Nobody can answer it any more, a forged one least of all: 410, and nothing is shown."""
-    await waiting.settle(subscribed=True)
-    assert (await served.post(waiting.thread_id, waiting.calls[0], kind(waiting))).status_code == 410
-    assert await is_untouched(served, waiting)
-
-
-async def test_the_newest_view_is_kept(served: Served, waiting: WaitingThread) -> None:
-    """One view for each type, with the content as it came; a settled call may still send one."""
-    await served.post(waiting.thread_id, waiting.calls[0], view(waiting))
-    await waiting.settle()
-    newest = {"b": [1.5, None], "a": "\ud800"}
-    await served.post(waiting.thread_id, waiting.calls[0], view(waiting, content=newest))
-    await served.post(waiting.thread_id, waiting.calls[0], view(waiting, view_type="plan", content="x"))
-    views = (await served.store.snapshot(waiting.thread_id)).views
-    assert {shown.view_type: shown.content for shown in views} == {
-        "diff": '{"b":[1.5,null],"a":"\\ud800"}',
-        "plan": '"x"',
-    }
-    assert await served.signals(waiting.thread_id) == []
-
-
-async def test_one_view_type_too_many_is_refused(served: Served, waiting: WaitingThread) -> None:
-    """413 with one sentence, since to send it again would not help; one that is shown is still replaced."""
-    for number in range(MAX_VIEWS):
-        await served.store.put_view(waiting.thread_id, f"type{number}", "1")
-    answer = await served.post(waiting.thread_id, waiting.calls[0], view(waiting))
-    assert (answer.status_code, answer.json()) == (413, {"error": str(TooManyViews(MAX_VIEWS))})
-    replaced = view(waiting, view_type="type7")
-    assert (await served.post(waiting.thread_id, waiting.calls[0], replaced)).status_code == 200
-    cleared = view(waiting, view_type="type8", content={})
-    assert (await served.post(waiting.thread_id, waiting.calls[0], cleared)).status_code == 200
-    assert (await served.post(waiting.thread_id, waiting.calls[0], view(waiting))).status_code == 200
-
-
-async def test_a_view_has_a_largest_size(served: Served, waiting: WaitingThread) -> None:
-    """413 for one byte more than that as JSON, although the body would be taken; just as many are shown."""
-    async with Served(served.temporal, served.store, callback_bytes=2 * MAX_VIEW_BYTES) as roomy:
-        content = "x" * (MAX_VIEW_BYTES - len('""'))
-        above = await roomy.post(waiting.thread_id, waiting.calls[0], view(waiting, content=content + "x"))
-        assert above.status_code == 413
-        assert "1,000,000 bytes" in above.json()["error"]
-        assert await is_untouched(served, waiting)
-        assert (
-            await roomy.post(waiting.thread_id, waiting.calls[0], view(waiting, content=content))
-        ).status_code == 200
-    assert not await is_untouched(served, waiting)
-
-
-# -- what is refused -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_forged_callback_changes_nothing(
-    served: Served, store: Store, waiting: WaitingThread, kind: Any
-) -> None:
-    """The token of another call or thread, a changed one, none, and one of a former key are refused; its own works."""
-    key = await store.get_key("callbacks")
-    other = await WaitingThread.stored(store, f"{waiting.thread_id}-other")
-    right = callback_token(key, waiting.thread_id, waiting.calls[0])
-    forged = [
-        callback_token(key, waiting.thread_id, waiting.calls[1]),
-        callback_token(key, other.thread_id, other.calls[0]),
-        callback_token(key, other.thread_id, waiting.calls[0]),
-        callback_token(secrets.token_bytes(32), waiting.thread_id, waiting.calls[0]),
-        right[:-1],
-        right[:-1] + ("A" if right[-1] != "A" else "B"),
-        right.swapcase(),
-        "é",
-    ]
-    for token in forged:
-        answer = await served.post(waiting.thread_id, waiting.calls[0], kind(waiting), token=token)
-        assert answer.status_code == 403
-        assert await is_untouched(served, waiting)
-    assert (await served.post(waiting.thread_id, waiting.calls[0], kind(waiting))).status_code == 200
-    assert not await is_untouched(served, waiting)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_callback_speaks_for_its_own_call_only(
-    served: Served, store: Store, waiting: WaitingThread, kind: Any
-) -> None:
-    """With a right URL, a body that names another thread or call is refused, and neither of the two changes."""
-    other = await WaitingThread.stored(store, f"{waiting.thread_id}-other")
-    bodies = [kind(waiting, group_id=other.thread_id)]
-    if kind is not view:  # it names no call
-        bodies += [kind(waiting, id=waiting.calls[1], tool_call_id=waiting.calls[1]), kind(other)]
-    for body in bodies:
-        answer = await served.post(waiting.thread_id, waiting.calls[0], body)
-        assert answer.status_code == 403
-    assert await is_untouched(served, waiting)
-    assert await is_untouched(served, other)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_thread_that_is_not_stored_is_not_made(served: Served, thread: str, kind: Any) -> None:
-    """404 although the token is right: a callback never begins a thread."""
-    gone = WaitingThread(served.store, thread, calls=1)
-    assert (await served.post(thread, gone.calls[0], kind(gone))).status_code == 404
-    assert await served.signals(thread) == []
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_closed_thread_takes_nothing(served: Served, waiting: WaitingThread, kind: Any) -> None:
-    """410 with a sentence that says so, whatever it is, and the thread is not woken."""
-    await waiting.close()
-    answer = await served.post(waiting.thread_id, waiting.calls[0], kind(waiting))
-    assert answer.status_code == 410
-    assert "closed" in answer.json()["error"]
-    assert await is_untouched(served, waiting)
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (b"", "not JSON"),
-        (b"{", "not JSON"),
-        (b'"text"', "JSON object"),
-        (b'{"type": "tool_result"}', "`group_id` is missing"),
-        (b'{"group_id": "t", "id": "c"}', "`type`"),
-        (b'{"type": "greeting", "group_id": "t"}', "greeting"),
-        (b"[" * 100_000, "not JSON"),
-        (b'{"type": "tool_result", "group_id": 1, "id": "c"}', "`group_id`"),
-        (b"\xff\xfe", "not JSON"),
-    ],
-)
-async def test_what_cannot_be_read_is_refused_in_one_sentence(
-    served: Served, waiting: WaitingThread, body: bytes, said: str
-) -> None:
-    """400 and a sentence for whoever wrote the tool server; nothing changes."""
-    answer = await served.post(waiting.thread_id, waiting.calls[0], body)
-    assert answer.status_code == 400
-    assert said in answer.json()["error"]
-    assert await is_untouched(served, waiting)
-
-
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
-async def test_only_post_is_taken(served: Served, waiting: WaitingThread, method: str) -> None:
-    """Another method gets 405, which names the right one, in JSON."""
-    url = await served.url(waiting.thread_id, waiting.calls[0])
-    answer = await served.http.request(method, url, content=b"{}")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert "method" in answer.json()["error"]
-
-
-async def test_an_unknown_path_is_not_found(served: Served) -> None:
-    """404 in JSON, like every other error."""
-    answer = await served.http.post(f"{served.base}/callback")
-    assert (answer.status_code, answer.json()) == (404, {"error": "There is nothing at this path."})
-
-
-@pytest.mark.parametrize("name", ["a/b", "a%2Fb", "a b?c#d", "é漢🐈", "../x", "a//b/"])
-async def test_any_thread_id_works_in_a_path(served: Served, thread: str, name: str) -> None:
-    """A thread's id is whatever people chose; its callbacks reach it and no other thread."""
-    waiting = await WaitingThread.stored(served.store, f"{thread}-{name}")
-    answer = await served.post(waiting.thread_id, waiting.calls[0], result(waiting))
-    assert answer.status_code == 200, answer.text
-    assert len(await served.signals(waiting.thread_id)) == 1
 
 
 # -- many at once ----------------------------------------------------------------------------------------------------
