@@ -16,7 +16,8 @@ from temporalio.exceptions import ApplicationError
 from activities.heartbeat import heartbeating
 from activities.path_cache import PathCache
 from activities.store_call import store_call
-from activities.turn_contexts import reason, state_of, turn_input
+from activities.turn_contexts import reason, state_of
+from activities.whole_turn import whole_turn
 from perdure.agent import Agent, Agents
 from perdure.codec import is_json
 from perdure.context import (
@@ -125,10 +126,10 @@ class AfterTurnActivities:
         path, thread = await asyncio.gather(
             self._paths.load(request.thread_id, request.message_id), self._store.get_thread(request.thread_id)
         )
-        message = path.messages[-1]
+        words, message = await whole_turn(self._store, path, request.thread_id, request.message_id)
         step = max((part.step for part in message.parts), default=0)
         context = await self._said(agent, request, step)
-        run = ProviderRun(thread.thread_id, agent.name, thread.tenant, request.turn, step, turn_input(path), {})
+        run = ProviderRun(thread.thread_id, agent.name, thread.tenant, request.turn, step, words, {})
         return run, _outcome(message, context)
 
     async def _said(self, agent: Agent, request: AfterTurnRequest, step: int) -> dict[str, tuple[ContextMessage, ...]]:

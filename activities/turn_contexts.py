@@ -9,6 +9,7 @@ any more: those of the turn that a thread is in are remembered here.
 import asyncio
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -18,6 +19,8 @@ from temporalio.exceptions import ApplicationError
 
 from activities.catalog import Catalog
 from activities.recent import Recent
+from activities.whole_turn import whole_turn
+from perdure import ids
 from perdure.agent import Agent
 from perdure.codec import clip
 from perdure.context import (
@@ -77,7 +80,8 @@ class TurnContexts:
             rows += await asyncio.gather(*(self._known(request, step) for step in between))
             rows.append(await self._row(agent, request, request.step, each_call, path))
         context = TurnContext(providers=tuple(one for row in rows for one in row.providers), step=request.step)
-        return _without_kept(context, path.messages[-1])
+        own = _message_id(request)
+        return _without_kept(context, [message for message in path.messages[-1:] if message.id == own])
 
     async def _row(
         self, agent: Agent, request: CompleteRequest, step: int, providers: list[ContextProvider], path: Path
@@ -88,7 +92,7 @@ class TurnContexts:
             return turn.rows[step]
         row = await self._store.get_turn_context(request.thread_id, request.turn, step)
         if row is None:
-            said_now = await self._ask(agent, request, step, providers, turn_input(path))
+            said_now = await self._ask(agent, request, step, providers, path)
             row = await self._store.put_turn_context(request.thread_id, request.turn, step, said_now)
         turn.rows[step] = row
         return row
@@ -113,24 +117,15 @@ class TurnContexts:
         request: CompleteRequest,
         step: int,
         providers: list[ContextProvider],
-        words: tuple[Message, ...],
+        path: Path,
     ) -> TurnContext:
+        words, _ = await whole_turn(self._store, path, request.thread_id, _message_id(request))
         thread, states = await asyncio.gather(
             self._store.get_thread(request.thread_id), self._store.get_provider_states(request.thread_id)
         )
         run = ProviderRun(request.thread_id, agent.name, thread.tenant, request.turn, step, words, {})
         answers = [await _asked(provider, run, states.get(provider.name)) for provider in providers]
         return TurnContext(providers=tuple(answers), step=step)
-
-
-def turn_input(path: Path) -> tuple[Message, ...]:
-    """The words and events that the last message of a path answers: all since the answer before it."""
-    messages: list[Message] = []
-    for message in reversed(path.messages[:-1]):
-        if message.role == "assistant":
-            break
-        messages.append(message)
-    return tuple(reversed(messages))
 
 
 def state_of(provider: ContextProvider, stored: ProviderState | None) -> ProviderState:
@@ -181,9 +176,14 @@ async def _asked(provider: ContextProvider, run: ProviderRun, stored: ProviderSt
         )
 
 
-def _without_kept(context: TurnContext, message: Message) -> TurnContext:
+def _message_id(request: CompleteRequest) -> str:
+    return request.message_id or ids.turn_message_id(request.thread_id, request.turn)
+
+
+def _without_kept(context: TurnContext, turn: Sequence[Message]) -> TurnContext:
     """Without the messages that are in the conversation already, as parts of the turn: the model reads them there."""
-    kept = {(part.source, part.step) for part in message.parts if isinstance(part, ContextPart)}
+    parts = [part for message in turn for part in message.parts if isinstance(part, ContextPart)]
+    kept = {(part.source, part.step) for part in parts}
     if not kept:
         return context
     providers = (one.with_(messages=()) if (one.source, one.step) in kept else one for one in context.providers)

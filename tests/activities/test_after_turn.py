@@ -17,7 +17,7 @@ from perdure.errors import StoreUnavailable
 from perdure.history_provider import HistoryProvider, words
 from perdure.messages import EventPart, FilePart, Message, Status, StatusReason, TextPart, ToolCallPart, ToolResultPart
 from perdure.policy import ErrorType
-from perdure.records import LoggedMessage, ProviderState, ThreadRecord
+from perdure.records import LoggedMessage, ProviderState, Summary, ThreadRecord
 from perdure.testing import Call, Reply
 from perdure.turn_context import ContextMessage
 from stores.memory import MemoryStore
@@ -243,6 +243,20 @@ async def test_hooks_of_an_older_turn_see_that_turn_only() -> None:
     run, outcome = teller.told[0]
     assert [message.id for message in run.input] == ["u1"]
     assert outcome.message.id == REQUEST.message_id
+
+
+@pytest.mark.parametrize("covered", ["u1", "all"])
+async def test_a_turn_is_told_whole_though_a_summary_stands_for_it(covered: str) -> None:
+    """A compaction was faster than the hooks: for the words, or for all of the turn."""
+    teller = Teller("b")
+    turn = await Settled.start(teller)
+    point, parts = ("u1", 1) if covered == "u1" else (REQUEST.message_id, 4)
+    summary = Summary(id="s", thread_id="t", message_id=point, parts=parts, text="They looked for it.")
+    assert await turn.store.add_summary(summary)
+    await turn.after()
+    run, outcome = teller.told[0]
+    assert [message.id for message in run.input] == ["u1"]
+    assert (outcome.message.id, len(outcome.message.parts)) == (REQUEST.message_id, 4)
 
 
 async def test_a_log_holds_each_message_of_its_turns_once() -> None:

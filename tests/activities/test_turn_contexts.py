@@ -4,14 +4,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from activities.catalog import ToolCatalog
-from activities.turn_contexts import TurnContexts, kept_context, offered, turn_input
+from activities.turn_contexts import TurnContexts, kept_context, offered
+from activities.whole_turn import turn_input
+from perdure import ids
 from perdure.agent import Agent, Agents
 from perdure.context import Context, ContextProvider, ProviderRun
 from perdure.contract import CompleteRequest
 from perdure.history_provider import HistoryProvider
 from perdure.messages import ContextPart, Message, TextPart
 from perdure.policy import ErrorType
-from perdure.records import Path, ProviderState
+from perdure.records import Path, ProviderState, Summary
+from perdure.testing import Call, Reply
 from perdure.tools import Tool, function_tool
 from perdure.turn_context import ContextMessage, ProviderContext, TurnContext
 from stores.memory import MemoryStore
@@ -19,7 +22,7 @@ from tests.activities.conversation import Conversation, failed, scripted
 from tests.activities.providers import Silent, Teller, WatchedStore
 
 WORDS = Message(id="u1", thread_id="t", role="user", parts=(TextPart(text="hi"),))
-ANSWER = Message(id="a1", thread_id="t", role="assistant", turn=1)
+ANSWER = Message(id=ids.turn_message_id("t", 1), thread_id="t", role="assistant", turn=1)
 PATH = Path(messages=(WORDS, ANSWER))
 
 
@@ -52,6 +55,25 @@ def test_a_turn_has_the_input_of_all_words_since_the_last_answer() -> None:
     assert [message.id for message in turn_input(path)] == ["u1", "u2"]
 
 
+async def test_the_input_of_a_turn_is_whole_though_a_summary_stands_for_it() -> None:
+    """The request grew too long in mid-turn: words and rounds are behind a summary, and a provider still reads them."""
+    teller = Teller("b", "words", each_call=True)
+    agent = scripted([Reply(Call("look")), "done"], context=[teller])
+
+    @agent.tool
+    async def look() -> str:
+        """Look."""
+        return ""
+
+    thread = await Conversation.start(agent)
+    await thread.say("where?")
+    await thread.commit(await thread.complete(), "it")
+    covering = Summary(id="s", thread_id="t", message_id=thread.message_id, parts=2, text="They looked for it.")
+    assert await thread.store.add_summary(covering)
+    await thread.complete()
+    assert [[message.id for message in run.input] for run in teller.asked] == [["u1"], ["u1"]]
+
+
 async def test_an_agent_without_providers_costs_no_statement() -> None:
     """Nothing is read and nothing is written; one whose providers only listen is as cheap."""
 
@@ -78,7 +100,8 @@ async def test_what_is_said_is_stored_before_it_is_used_and_read_by_every_retry(
     assert await contexts.of(agent, request(), PATH) == said
     assert await TurnContexts(store).of(agent, request(), PATH) == said
     assert len(teller.asked) == 1
-    assert (await contexts.of(agent, request(turn=2), PATH)).messages(0) == (ContextMessage(text="second"),)
+    next_path = Path(messages=(*PATH.messages, WORDS, ANSWER.with_(id=ids.turn_message_id("t", 2), turn=2)))
+    assert (await contexts.of(agent, request(turn=2), next_path)).messages(0) == (ContextMessage(text="second"),)
 
 
 async def test_of_two_attempts_at_once_both_use_what_the_first_has_stored() -> None:

@@ -180,27 +180,22 @@ async def test_s35_words_that_join_while_a_tool_runs_are_read_once_by_the_next_c
     start_stack: StackFactory, thread: str
 ) -> None:
     """Many at once, none of them lost, also when another worker takes over before the tool is through."""
-    begun, through = asyncio.Event(), asyncio.Event()
     agent, model = agent_of(lambda asked: Reply("done") if asked.answered else Reply(Call("wait")))
-
-    @agent.tool(retry_safe=True)
-    async def wait() -> str:
-        """Wait."""
-        begun.set()
-        await through.wait()
-        return "waited"
-
+    agent.client_tool("wait", description="Wait.", parameters={"type": "object", "properties": {}})
     stack = await start_stack(agent)
     await stack.client.send(thread, "go")
-    await begun.wait()
+
+    async def waits() -> str | None:
+        calls = await stack.client.open_calls(thread)
+        return calls[0].call_id if calls and calls[0].state == "waiting" else None
+
+    call_id = await eventually(waits)
+    assert call_id is not None
     words = [f"words {number}" for number in range(5)]
     sends = [stack.client.send(thread, text, id=text, mode="steer") for text in [*words, words[0]]]
     assert {one.disposition for one in await asyncio.gather(*sends)} <= {"steered", "duplicate"}
-    begun.clear()
-    restarting = asyncio.create_task(stack.restart_worker())
-    await begun.wait()
-    through.set()
-    await restarting
+    await stack.restart_worker()
+    await stack.client.tool_result(thread, call_id, "waited")
     await stack.client.wait_settled(thread)
 
     async def idle() -> bool:
