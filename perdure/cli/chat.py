@@ -301,7 +301,7 @@ class Chat:
                 self._sent(words.id)
 
     async def _deliver_one(self, words: _Outgoing) -> Accepted:
-        along = {"id": words.id, "files": words.files, **self._how}
+        along: dict[str, Any] = {"id": words.id, "files": words.files, **self._how}
         if words.source_id is None:
             return await self._client.send(self._thread_id, words.text, mode=words.mode, **along)
         return await self._client.edit(self._thread_id, words.source_id, words.text, **along)

@@ -73,7 +73,7 @@ def send(
 
     async def run(client: PerdureClient) -> None:
         words = sys.stdin.read() if text == "-" else text
-        along = {"files": file or [], **answered_by(model, thinking)}
+        along: dict[str, Any] = {"files": file or [], **answered_by(model, thinking)}
         if wait:
             typer.echo(printable(await client.ask(thread, words, id=id, mode=mode, **along)))
             return
