@@ -22,7 +22,7 @@ from activities.heartbeat import heartbeating
 from activities.lost_calls import LostCalls
 from activities.model_calls import judge, outline
 from activities.model_choice import Candidate, Chosen, ModelChoice
-from activities.model_errors import cause_of, decisive, failure, may_fall_back
+from activities.model_errors import cause_of, decisive, failure, has_forgotten, may_fall_back
 from activities.model_messages import request_parameters, to_parts
 from activities.path_cache import PathCache
 from activities.prices import usage_of, usage_of_unanswered
@@ -147,14 +147,18 @@ class CompleteActivities:
         """What the first model says that can answer. The next is asked only if nothing has streamed yet."""
         lost = Usage()
         failures: list[ApplicationError] = []
+        error: Exception | None = None
         for candidate in candidates:
+            if candidate.anew and not has_forgotten(error):
+                continue
             try:
                 return await self._answer_of(await self._opened(candidate, call), call, lost)
             except _BrokenOff as broken:
                 lost += broken.usage
-                failures.append(failure(broken.error, candidate.name))
-                failures[-1].__cause__ = cause_of(broken.error)
-                if broken.streamed or not may_fall_back(broken.error):
+                error = broken.error
+                failures.append(failure(error, candidate.name))
+                failures[-1].__cause__ = cause_of(error)
+                if broken.streamed or not may_fall_back(error):
                     break
         if lost.requests:
             self._lost.count(call.request, call.attempt, lost)

@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -51,12 +51,16 @@ _message_settings = TypeAdapter(MessageSettings)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that may be asked: a name or a model object, the settings for it, and the conversation it is about."""
+    """A model that may be asked: a name or a model object, the settings for it, and the conversation it is about.
+
+    `anew`: only if it was asked to go on from what its server keeps and that does not know it any more.
+    """
 
     model: str | Model[Any]
     settings: Mapping[str, Any]
     conversation: str
     continues: bool = False
+    anew: bool = False
 
     @property
     def name(self) -> str:
@@ -68,13 +72,14 @@ class Candidate:
 class Chosen:
     """A model to ask, by the name that people read, and the settings for it.
 
-    `continues`: its server keeps the conversation, so that only what is new is sent.
+    `continues`: its server keeps the conversation, so that only what is new is sent; `anew`: all of it, once more.
     """
 
     name: str
     model: Model[Any]
     settings: ModelSettings
     continues: bool = False
+    anew: bool = False
 
 
 @dataclass
@@ -109,16 +114,12 @@ class ModelChoice:
         of_message = _checked(options.settings or {}, agent)
         beginning = path.summary or (path.messages[0] if path.messages else None)
         conversation = request.thread_id if beginning is None else beginning.thread_id
-        return tuple(
-            Candidate(
-                model=model,
-                settings={**_settings_for(model, agent), **of_message},
-                conversation=conversation,
-                # A fallback gets the whole conversation: another server knows nothing of it.
-                continues=agent.history == "service" and model is first,
-            )
-            for model in asked
-        )
+        found = [Candidate(model, {**_settings_for(model, agent), **of_message}, conversation) for model in asked]
+        if agent.history == "service":
+            # A fallback gets the whole conversation: another server knows nothing of it.
+            going_on = replace(found[0], continues=True)
+            found[0:1] = [going_on, replace(going_on, anew=True)]
+        return tuple(found)
 
     async def open(self, candidate: Candidate) -> Chosen:
         """The model itself, ready to be asked.
@@ -220,4 +221,4 @@ def _chosen(candidate: Candidate, model: Model[Any]) -> Chosen:
     if candidate.continues:
         models.check(model, history="service")
     settings = models.model_settings(model, candidate.settings, candidate.conversation)
-    return Chosen(candidate.name, model, settings, candidate.continues)
+    return Chosen(candidate.name, model, settings, candidate.continues, candidate.anew)

@@ -70,6 +70,15 @@ def may_fall_back(error: Exception) -> bool:
             return not isinstance(error, _BUGS)
 
 
+def has_forgotten(error: Exception | None) -> bool:
+    """Whether a provider may have refused a request since it does not know what that was to go on from.
+
+    They keep answers for some weeks. Any refusal counts, so that what a service keeps can never end a thread for good.
+    """
+    refused = isinstance(error, wire.ModelRequestRejectedError)
+    return refused and not isinstance(error, wire.ModelContextWindowExceededError | wire.ModelAuthenticationError)
+
+
 def decisive(failures: Sequence[ApplicationError]) -> ApplicationError:
     """Of the failures of several models, in the order in which they were asked, the one that is reported.
 

@@ -39,7 +39,7 @@ def remembered(parts: tuple[Part, ...], response: ModelResponse, chosen: Chosen,
 
 def continued(chosen: Chosen, messages: list[ModelMessage], path: Path) -> tuple[Chosen, list[ModelMessage]]:
     """What is new since the last answer that the server knows, and the settings that name it; all if it knows none."""
-    if not chosen.continues:
+    if not chosen.continues or chosen.anew:
         return chosen, messages
     for place in range(len(messages) - 2, -1, -1):
         last = messages[place]

@@ -8,16 +8,17 @@ import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
+from temporalio.testing import ActivityEnvironment
 
 from perdure.agent import Agent
 from perdure.messages import FilePart, ReasoningPart, TextPart, ToolCallPart
-from tests.activities.conversation import Conversation, until
+from tests.activities.conversation import Conversation, failed, until
 from tests.fakes.mcp_tools import PIXEL
 from tests.providers.anthropic_wire import Anthropic, cache_marks
 from tests.providers.chat_wire import Chat
 from tests.providers.conftest import Talk, Talks
 from tests.providers.dialect import KEY, Call, Dialect, Reply, Thought
-from tests.providers.model_server import ModelServer, Received
+from tests.providers.model_server import Answer, ModelServer, Received
 from tests.providers.responses_wire import Responses
 
 PNG = PIXEL
@@ -118,6 +119,30 @@ async def test_b20_two_thoughts_each_before_its_call(talks: Talks, dialect: Dial
     found = dialect.thoughts(sent(talk)[2])
     assert [thought.signature for thought in found] == signatures
     assert [name for name, _ in dialect.calls(sent(talk)[2])] == ["weather", "clock"]
+
+
+@pytest.mark.parametrize("ends", ["stopped", "broken off"])
+async def test_b20_a_thought_that_was_not_finished_does_not_go_back(talks: Talks, dialect: Dialect, ends: str) -> None:
+    """B20 (a), (b): neither the one that a stop met nor the one that a lost connection cut; the thread goes on."""
+    unfinished = dialect.answer(Reply("never said", thoughts=[Thought("abc" * 40, SIGNATURE)]))
+    within = 1 if dialect.name == "google" else 11
+    half = Answer(unfinished.events, delay_s=0.02 if ends == "stopped" else 0.0, drop_after=within)
+    talk = await talks(dialect, half, Reply("Gladly."), settings={"thinking": "high"})
+    await talk.thread.say("go")
+    if ends == "stopped":
+        environment = ActivityEnvironment()
+        running = asyncio.create_task(talk.thread.complete(environment=environment))
+        await until(lambda: bool(talk.server.requests))
+        environment.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    else:
+        await failed(talk.thread.complete())
+    await talk.thread.stop()
+    await talk.thread.say("go on")
+    assert (await talk.thread.complete()).preview == "Gladly."
+    assert dialect.thoughts(sent(talk)[1]) == []
+    assert dialect.words(sent(talk)[1]) == ["go", "go on"]
 
 
 async def test_b39_a_request_begins_as_the_one_before_it(talks: Talks, dialect: Dialect) -> None:

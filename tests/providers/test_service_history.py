@@ -113,6 +113,44 @@ async def test_a_conversation_that_was_changed_is_sent_anew(talks: Talks, monkey
     assert _words(last) == ["first", "second"]
 
 
+async def test_what_the_server_has_forgotten_is_told_again(talks: Talks) -> None:
+    """Answers are kept for some weeks there and for good here: the whole conversation begins a new chain."""
+    error = {
+        "message": "Previous response with id 'resp_1' not found.",
+        "type": "invalid_request_error",
+        "param": "previous_response_id",
+        "code": "previous_response_not_found",
+    }
+    talk = await talks(
+        Responses(),
+        Reply("one", number=1),
+        Answer(status=400, body={"error": error}),
+        Reply("two", number=2),
+        Reply("three", number=3),
+        history="service",
+    )
+    for words in ("first", "second", "third"):
+        await talk.thread.say(words)
+        await talk.thread.commit(await talk.thread.complete())
+    asked = [(request.json.get("previous_response_id"), _words(request)) for request in talk.server.requests]
+    assert asked == [
+        (None, ["first"]),
+        ("resp_1", ["second"]),
+        (None, ["first", "second"]),
+        ("resp_2", ["third"]),
+    ]
+
+
+async def test_a_server_that_is_busy_has_forgotten_nothing(talks: Talks) -> None:
+    """The control: a rate limit is no reason to send everything."""
+    talk = await talks(Responses(), Reply("one", number=1), Responses().failure("rate_limit"), history="service")
+    await talk.thread.say("first")
+    await talk.thread.commit(await talk.thread.complete())
+    await talk.thread.say("second")
+    await failed(talk.thread.complete())
+    assert len(talk.server.requests) == 2
+
+
 async def test_without_it_everything_is_sent(talks: Talks) -> None:
     """The control: an agent that keeps its own history names no answer of the server's."""
     talk = await talks(Responses(), Reply("one", number=1), Reply("two", number=2))
