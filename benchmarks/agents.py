@@ -33,7 +33,7 @@ PHASE_S: Final = 2.0
 CHILDREN: Final = 1000
 """How many children `children` may spawn in one step."""
 
-COMPACTION_S: Final = 2.0
+COMPACTION_S: Final = 4.0
 """How long the summariser of `compacting` streams."""
 
 _CHUNKS: Final = 40

@@ -107,7 +107,7 @@ async def _lost_and_doubled(running: Stage, talks: list[Talk]) -> tuple[int, int
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--conversations", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=6, help="of turns without and with a compaction")
+    parser.add_argument("--rounds", type=int, default=4, help="of turns without and with a compaction")
     return parser.parse_args()
 
 
