@@ -140,6 +140,9 @@ class Counted(ScriptedModel):
     def __init__(self, name: str = "scripted") -> None:
         super().__init__(["x"], name=name)
         self.asked = 0
+        # Which is asked for once.
+        assert self.profile is not None
+        self.asked = 0
 
     @property
     def system(self) -> str:
