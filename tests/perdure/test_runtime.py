@@ -1,121 +1,29 @@
 """A thread that is driven without Temporal: the same decisions, stores, model calls and tools."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
 
 import pytest
 
-from activities.complete import CompleteActivities
-from activities.dispatch import DispatchActivities
-from perdure.agent import Agent, Agents
-from perdure.batch import SyncBatch, SyncReport
-from perdure.builtins import Threads, Timers
-from perdure.contract import CompleteRequest, CompleteResult, DispatchRequest, DispatchResult, NotifyRequest
+from perdure.agent import Agent
+from perdure.contract import CompleteRequest, CompleteResult, DispatchResult
 from perdure.errors import StaleWriter, StepSealed, StoreUnavailable, ThreadNotFound, UnflushedTurn, UsageError
-from perdure.history_state import SubscriptionLimits
-from perdure.inputs import AnyInput, Control, Event, Interrupt, Mode, ToolResult, UserMessage
-from perdure.messages import EventPart, Message, TextPart, ToolCallPart, ToolResultPart
+from perdure.inputs import Interrupt, ToolResult
+from perdure.messages import TextPart, ToolCallPart, ToolResultPart
 from perdure.records import StepOutcome
 from perdure.runtime import AgentThread
 from perdure.testing import Asked, Call, Failure, Reply, ScriptedModel
-from perdure.tools import Tool
 from perdure.turn_buffer import Chunk
-from perdure.upkeep import Notify
 from perdure.watch import answer_text
-from stores.memory import MemoryStore
 from tests.eventually import eventually
+from tests.perdure.in_process import Journal, background, drive, load, messages, said, streams, weather_agent
 
-Value = TypeVar("Value")
-
-
-class Journal(MemoryStore):
-    """A store that remembers in which order it was asked, and fails on demand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[str] = []
-        self.syncs = 0
-        self.fails_at: int | None = None
-        self.applies_first = False
-
-    async def append_messages(self, batch: SyncBatch) -> SyncReport:
-        """Remember a sync by its operations. One of them fails, before or after it was applied."""
-        self.syncs += 1
-        fails = self.syncs == self.fails_at
-        if fails and not self.applies_first:
-            raise StoreUnavailable("away")
-        report = await super().append_messages(batch)
-        self.calls.append("sync " + " ".join(operation.kind for operation in batch.operations))
-        if fails:
-            raise StoreUnavailable("the reply was lost")
-        return report
-
-    async def start_call(self, thread_id: str, call_id: str, owner: str | None = None) -> Any:
-        """Remember a dispatch."""
-        self.calls.append("dispatch")
-        return await super().start_call(thread_id, call_id, owner)
+TWO_CALLS = Reply("look", Call("get_weather", {"city": "Paris"}), Call("get_weather", {"city": "Rome"}))
 
 
 @pytest.fixture
 def store() -> Journal:
     """An empty store."""
     return Journal()
-
-
-async def load(store: MemoryStore, agent: Agent, *, new: bool = True) -> AgentThread:
-    """The thread `t1` with this agent, as any process would load it."""
-    agents = Agents([agent])
-    return await AgentThread.load(
-        store,
-        store,
-        "t1",
-        complete=CompleteActivities(store, agents).execute,
-        dispatch=DispatchActivities(store, agents).execute,
-        agent=agent.name if new else None,
-    )
-
-
-async def drive(thread: AgentThread) -> None:
-    """Run until there is nothing to do."""
-    while await thread.step():
-        pass
-
-
-@asynccontextmanager
-async def background(work: Coroutine[Any, Any, Value]) -> AsyncGenerator[asyncio.Task[Value]]:
-    """Work that goes on beside the test, and not beyond it."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-def said(text: str, mode: Mode = "interrupt", id: str | None = None) -> UserMessage:
-    """Words of the user."""
-    return UserMessage(id=id or text, text=text, mode=mode)
-
-
-async def messages(store: MemoryStore) -> tuple[Message, ...]:
-    """The committed path."""
-    return (await store.load_history_with_ancestors("t1")).messages
-
-
-def weather_agent(script: Any, tool: Callable[[str], Awaitable[str]] | None = None, **options: Any) -> Agent:
-    """An agent with one tool."""
-    agent = Agent("demo", model=ScriptedModel(script))
-
-    @agent.tool(name="get_weather", **options)
-    async def get_weather(city: str) -> str:
-        return await tool(city) if tool else f"sunny in {city}"
-
-    return agent
-
-
-TWO_CALLS = Reply("look", Call("get_weather", {"city": "Paris"}), Call("get_weather", {"city": "Rome"}))
 
 
 async def test_a_turn_goes_through_completion_sync_and_dispatch_in_that_order(store: Journal) -> None:
@@ -203,7 +111,7 @@ async def test_words_in_mid_answer_stop_it(store: Journal) -> None:
     thread = await load(store, Agent("demo", model=ScriptedModel(script)))
     thread.put(said("count"))
     async with background(thread.step()) as step:
-        await eventually(lambda: _streams(thread, "one two"))
+        await eventually(lambda: streams(thread, "one two"))
         thread.put(said("stop", mode="interrupt"))
         await asyncio.wait_for(step, 5)
         await drive(thread)
@@ -212,18 +120,13 @@ async def test_words_in_mid_answer_stop_it(store: Journal) -> None:
         assert path[1].status.reason == "cancelled"
 
 
-async def _streams(thread: AgentThread, text: str) -> bool:
-    shown = (await thread.snapshot()).messages
-    return bool(shown) and answer_text(shown[-1]) == text
-
-
 async def test_a_client_that_attaches_in_mid_stream_sees_what_is_in_flight(store: Journal) -> None:
     """The snapshot is the committed path and what streams, through the store or through the manager."""
     model = ScriptedModel([Reply("one two", chunk_chars=4, hang=True)])
     thread = await load(store, Agent("demo", model=model))
     thread.put(said("count"))
     async with background(thread.step()) as step:
-        await eventually(lambda: _streams(thread, "one two"))
+        await eventually(lambda: streams(thread, "one two"))
         snapshot = await thread.snapshot()
         assert snapshot.committed[-1].parts == ()
         assert snapshot.messages[-1].parts == (TextPart(text="one two"),)
@@ -366,7 +269,7 @@ async def test_who_cancels_a_step_cancels_what_it_runs(store: Journal) -> None:
     thread = await load(store, Agent("demo", model=model))
     thread.put(said("hi"))
     async with background(thread.step()) as step:
-        await eventually(lambda: _streams(thread, "one two"))
+        await eventually(lambda: streams(thread, "one two"))
         step.cancel()
         with pytest.raises(asyncio.CancelledError):
             await step
@@ -406,151 +309,3 @@ async def test_a_thread_that_is_not_stored_needs_an_agent(store: Journal) -> Non
     """Loading does not start threads by accident."""
     with pytest.raises(ThreadNotFound):
         await load(store, Agent("demo", model=ScriptedModel([])), new=False)
-
-
-# -- tools that answer later ------------------------------------------------------------------------------------
-
-
-WATCH = Tool(name="watch", description="Watch.", parameters={"type": "object"}, kind="rap", toolset="watcher")
-WAIT = Tool(name="wait", description="Wait.", parameters={"type": "object"}, kind="client", passive=True)
-
-
-async def load_with_server(
-    store: MemoryStore, script: Any, notify: Notify | None = None, limits: SubscriptionLimits | None = None
-) -> AgentThread:
-    """A thread whose agent has a tool server that acknowledges every call, and a tool that waits for anything."""
-    agents = Agents([Agent("demo", model=ScriptedModel(script), tools=[WATCH, WAIT])])
-
-    async def dispatch(request: DispatchRequest) -> DispatchResult:
-        await store.start_call(request.thread_id, request.call_id)
-        return DispatchResult(outcome="pending")
-
-    complete = CompleteActivities(store, agents).execute
-    return await AgentThread.load(
-        store, store, "t1", complete=complete, dispatch=dispatch, notify=notify, agent="demo", limits=limits
-    )
-
-
-def open_call(thread: AgentThread) -> str:
-    """The id of the one call that is open."""
-    assert thread.history.open_turn is not None
-    (call,) = thread.history.open_turn.calls
-    return call.call_id
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("sleep", {"seconds": 5}),
-        ("sleep_until_event_or_input", {}),
-        ("report_to_parent", {"report": "done"}),
-        ("remote", {}),
-    ],
-)
-async def test_what_needs_a_workflow_is_answered_with_an_error_that_says_so(
-    store: Journal, tool: str, arguments: dict[str, Any]
-) -> None:
-    """The model reads it and goes on; nobody waits for a timer that no one has set."""
-    remote = Tool(
-        name="remote", description="Far away.", parameters={"type": "object"}, kind="activity", task_queue="elsewhere"
-    )
-    model = ScriptedModel([Reply(Call(tool, arguments)), "then not"])
-    agent = Agent("demo", model=model, tools=[remote], toolsets=[Timers(), Threads()])
-    thread = await load(store, agent)
-    thread.put(said("hi"))
-    await asyncio.wait_for(drive(thread), 5)
-    answer = (await messages(store))[-1]
-    (result,) = [part for part in answer.parts if isinstance(part, ToolResultPart)]
-    assert result.outcome == "error"
-    assert result.content == (
-        f"The tool could not be run: `{tool}` is carried out by a thread's workflow, and this thread is driven "
-        "without one."
-    )
-    assert answer_text(answer) == "then not"
-    assert "dispatch" not in store.calls
-
-
-async def test_calls_of_tool_servers_wait_for_their_result_and_their_events_join(store: Journal) -> None:
-    """An event that is not associative too: there are no child threads here. The limits hold as elsewhere."""
-    script = [Reply(Call("watch", {})), "I watch.", "Rain, I see.", "Sun, I see."]
-    thread = await load_with_server(store, script, limits=SubscriptionLimits(events=2))
-    thread.put(said("watch it"))
-    await drive(thread)
-    name = open_call(thread)
-    thread.put(Event(id="e1", call_id=name, content="rain", associative=False))
-    await drive(thread)
-    assert thread.history.phase == "calling", "the event waits for the call"
-    thread.put(ToolResult(call_id=name, content="Watching.", subscription=True))
-    await drive(thread)
-    thread.put(Event(id="e2", call_id=name, content="sun"))
-    await drive(thread)
-    path = await messages(store)
-    told = [part.content for message in path for part in message.parts if isinstance(part, EventPart)]
-    assert told == ["rain", "sun"]
-    assert thread.history.take_spawns() == ()
-    (subscription,) = thread.history.state.subscriptions
-    assert (subscription.received, subscription.minute > 0) == (2, True)
-    assert subscription.paused is not None
-
-
-async def test_a_passive_call_is_cut_short_by_whatever_comes(store: Journal) -> None:
-    """By words that are queued, and by a report; there is nothing to do until something comes."""
-
-    def script(asked: Asked) -> Reply:
-        return Reply(Call("wait", {})) if asked.user_text == "wait" else Reply("awake")
-
-    thread = await load_with_server(store, script)
-    comes: list[AnyInput] = [said("up", mode="queue"), Event(id="r1", call_id="c", source="child")]
-    for number, content in enumerate(comes):
-        thread.put(said("wait", id=f"m{number}"))
-        await drive(thread)
-        assert thread.history.phase == "sleeping"
-        assert not await thread.step()
-        thread.put(content)
-        await drive(thread)
-        assert thread.history.phase == ("idle" if number == 0 else "sleeping"), "the last words still say `wait`"
-    results = [part.outcome for one in await messages(store) for part in one.parts if isinstance(part, ToolResultPart)]
-    assert results == ["interrupted", "interrupted"]
-
-
-async def test_tool_servers_are_told_and_not_waited_for(store: Journal) -> None:
-    """Of a call that is interrupted, and that the thread is closed; `close` sees that it is told."""
-    told: list[NotifyRequest] = []
-    answers = asyncio.Event()
-
-    async def notify(request: NotifyRequest) -> None:
-        await answers.wait()
-        told.append(request)
-
-    def script(_: Asked) -> Reply:
-        return Reply(Call("watch", {}))
-
-    thread = await load_with_server(store, script, notify)
-    thread.put(said("watch it"))
-    await drive(thread)
-    first = open_call(thread)
-    thread.put(said("no, watch that"))
-    await asyncio.wait_for(drive(thread), 5)
-    second = open_call(thread)
-    thread.put(Control(action="close"))
-    await asyncio.wait_for(drive(thread), 5)
-    thread.put(said("hello?"))
-    assert not await thread.step()
-    assert told == []
-    answers.set()
-    await thread.close()
-    assert [(request.call_ids, request.closed) for request in told] == [((first,), False), ((second,), True)]
-    assert thread.history.state.closed
-
-
-async def test_closing_stops_what_runs(store: Journal) -> None:
-    """A model call in mid-stream: what it said stays, and nothing is asked any more."""
-    thread = await load(store, Agent("demo", model=ScriptedModel([Reply("one two", chunk_chars=4, hang=True)])))
-    thread.put(said("count"))
-    async with background(thread.step()) as step:
-        await eventually(lambda: _streams(thread, "one two"))
-        thread.put(Control(action="close"))
-        assert not await asyncio.wait_for(step, 5)
-    answer = (await messages(store))[-1]
-    assert (answer_text(answer), answer.status.detail) == ("one two", "The thread was closed.")
-    assert (await store.get_thread("t1")).closed_at is not None
