@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import structlog
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.heartbeat import heartbeating
 from activities.path_cache import PathCache
 from activities.store_call import store_call
-from activities.turn_contexts import reason, state_of
+from activities.turn_contexts import raise_if_stopped, reason, state_of
 from activities.whole_turn import whole_turn
 from perdure.agent import Agent, Agents
 from perdure.codec import is_json
@@ -59,11 +59,24 @@ class AfterTurnActivities:
     async def after_turn(self, request: AfterTurnRequest) -> AfterTurnResult:
         """Run the hooks that have not finished, then forget what was said before the turn. Safe to repeat.
 
+        A worker that shuts down lets them run for the time of its grace; what is cancelled after that is handed over,
+        which is never taken for a stop (case B58).
+
         Raises:
             ApplicationError: of type `ErrorType.CONTEXT`, naming every provider whose hook has failed.
         """
-        async with heartbeating():
-            return await self.execute(request)
+        try:
+            async with heartbeating():
+                return await self.execute(request)
+        except asyncio.CancelledError:
+            details = activity.cancellation_details()
+            if details is not None and details.worker_shutdown and not details.cancel_requested:
+                raise ApplicationError(
+                    "The worker is shutting down; another one takes the hooks over.",
+                    type=ErrorType.WORKER_SHUTDOWN,
+                    category=ApplicationErrorCategory.BENIGN,
+                ) from None
+            raise
 
     async def execute(self, request: AfterTurnRequest) -> AfterTurnResult:
         """The same outside of an activity. Raises ApplicationError."""
@@ -149,7 +162,7 @@ class AfterTurnActivities:
 class _HookFailed(Exception):
     """A hook failed; the text says which, and why."""
 
-    def __init__(self, provider: ContextProvider, run: ProviderRun, error: Exception) -> None:
+    def __init__(self, provider: ContextProvider, run: ProviderRun, error: BaseException) -> None:
         what = reason(error, provider)
         super().__init__(f"Context provider {provider.name!r} failed after turn {run.turn}: {what}.")
 
@@ -167,7 +180,8 @@ async def _new_state(
             await hook(replace(run, state=kept.values), outcome)
         if not is_json(kept.values):
             raise UsageError("what it left in its state is not JSON, so nothing of it was kept")
-    except Exception as error:  # whatever a provider raises
+    except (Exception, asyncio.CancelledError) as error:  # whatever a provider raises
+        raise_if_stopped(error)
         raise _HookFailed(provider, run, error) from error
     return kept if kept.values != (stored.values if stored else {}) else None
 

@@ -150,10 +150,19 @@ def reason(error: BaseException, provider: ContextProvider) -> str:
     match error:
         case TimeoutError() if not str(error):
             return f"it did not answer within {math.ceil(timeout_of(provider).total_seconds())} s"
+        case asyncio.CancelledError():
+            return "it was cancelled"
         case UsageError():
             return clip(str(error), DETAIL_CHARS)
         case _:
             return clip(f"{type(error).__name__}: {error}", DETAIL_CHARS)
+
+
+def raise_if_stopped(error: BaseException) -> None:
+    """Pass a cancellation on, unless it is the hook's own: it awaited something that was cancelled."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
 
 
 async def _asked(provider: ContextProvider, run: ProviderRun, stored: ProviderState | None) -> ProviderContext:
@@ -164,7 +173,8 @@ async def _asked(provider: ContextProvider, run: ProviderRun, stored: ProviderSt
         async with asyncio.timeout(timeout_of(provider).total_seconds()):
             answer = await hook(replace(run, state=state.values))
         return said(provider, answer, run.step)
-    except Exception as error:  # whatever a provider raises: it is required, or the turn says that it is left out
+    except (Exception, asyncio.CancelledError) as error:  # whatever a provider raises: it is required or left out
+        raise_if_stopped(error)
         sentence = f"Context provider {provider.name!r} failed: {reason(error, provider)}."
         if is_required(provider):
             raise ApplicationError(f"{sentence} It is asked again.", type=ErrorType.CONTEXT) from error

@@ -12,7 +12,7 @@ from perdure.tools import Tool
 from perdure.turn_context import TurnContext
 from stores.memory import MemoryStore
 
-Answer = Context | Exception | str | None
+Answer = Context | BaseException | str | None
 
 
 class Teller:
@@ -59,7 +59,7 @@ class Teller:
         if self.hangs:
             await asyncio.Event().wait()
         answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return Context(messages=[answer]) if isinstance(answer, str) else answer
 

@@ -1,9 +1,11 @@
 """What happens when a turn is over: hooks in reverse, each once, whatever fails."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 from typing_extensions import override
 
@@ -98,6 +100,50 @@ async def test_a_hook_that_fails_is_named_and_tried_again_and_the_others_run_onc
     assert journal[6:] == ["after b"]
     outcome = tellers[1].told[0][1]
     assert outcome.context["c"] == (ContextMessage(text="words"),)
+
+
+async def test_b58_a_shutdown_hands_the_hooks_over_and_is_no_stop() -> None:
+    """What is cancelled after the worker's grace fails in a way that is retried; a cancellation is passed on."""
+    begun = asyncio.Event()
+
+    class Hanging(Teller):
+        @override
+        async def after_run(self, run: ProviderRun, outcome: RunOutcome) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+    turn = await Settled.start(Hanging("b"), Teller("c"))
+    for details in (
+        ActivityCancellationDetails(worker_shutdown=True),
+        ActivityCancellationDetails(cancel_requested=True),
+    ):
+        begun.clear()
+        environment = ActivityEnvironment()
+        running = asyncio.create_task(environment.run(turn.hooks.after_turn, REQUEST))
+        await begun.wait()
+        environment.cancel(details)
+        if details.worker_shutdown:
+            error = await failed(running)
+            assert (error.type, error.non_retryable) == (ErrorType.WORKER_SHUTDOWN, False)
+        else:
+            with pytest.raises(asyncio.CancelledError):
+                await running
+    assert await turn.store.finished_hooks("t", 1) == ("c",)
+
+
+async def test_a_hook_that_cancels_itself_is_a_failure_like_any_other() -> None:
+    """It awaited something that was cancelled; the others still run."""
+
+    class Cancelled(Teller):
+        @override
+        async def after_run(self, run: ProviderRun, outcome: RunOutcome) -> None:
+            raise asyncio.CancelledError
+
+    other = Teller("c")
+    turn = await Settled.start(other, Cancelled("b"))
+    error = await failed(turn.after())
+    assert "Context provider 'b' failed after turn 1: it was cancelled." in error.message
+    assert len(other.told) == 1
 
 
 async def test_a_sink_that_fails_warns_and_the_turn_goes_on() -> None:

@@ -1,7 +1,10 @@
 """What providers say before a model call: asked once, kept before it is used, read ever after."""
 
+import asyncio
+
 import pytest
 from structlog.testing import capture_logs
+from temporalio.testing import ActivityEnvironment
 
 from activities.catalog import ToolCatalog
 from activities.turn_contexts import TurnContexts, kept_context, offered
@@ -20,6 +23,7 @@ from perdure.turn_context import ContextMessage, ProviderContext, TurnContext
 from stores.memory import MemoryStore
 from tests.activities.conversation import Conversation, failed, scripted
 from tests.activities.providers import Silent, Teller, WatchedStore
+from tests.eventually import eventually
 
 WORDS = Message(id="u1", thread_id="t", role="user", parts=(TextPart(text="hi"),))
 ANSWER = Message(id=ids.turn_message_id("t", 1), thread_id="t", role="assistant", turn=1)
@@ -214,6 +218,33 @@ async def test_an_optional_provider_that_fails_is_left_out_and_the_turn_says_so(
     assert (list(now.tools), now.problems) == (["read_result"], context.problems)
     assert await TurnContexts(store).of(agent, request(), PATH) == context
     assert len(broken.asked) == 1
+
+
+async def test_a_provider_that_cancels_itself_is_a_failure_like_any_other() -> None:
+    """It awaited something that was cancelled: an optional one is left out, and the model is asked."""
+    agent = scripted(["fine"], context=[Silent("b", asyncio.CancelledError(), required=False)])
+    thread = await Conversation.start(agent)
+    await thread.say("hi")
+    result = await thread.complete()
+    assert result.preview == "fine"
+    assert result.problems == ("Context provider 'b' failed: it was cancelled. The turn goes on without it.",)
+
+
+async def test_a_stop_does_not_wait_for_a_provider() -> None:
+    """One that hangs is cancelled, and nothing is stored of it; the optional one is no exception."""
+    teller = Silent("b", hangs=True, required=False)
+    agent = scripted(["fine"], context=[teller])
+    thread = await Conversation.start(agent)
+    await thread.say("hi")
+    environment = ActivityEnvironment()
+    running = asyncio.create_task(thread.complete(environment=environment))
+    await eventually(lambda: bool(teller.asked))
+    began = asyncio.get_running_loop().time()
+    environment.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert asyncio.get_running_loop().time() - began < 0.5
+    assert await thread.store.get_turn_context("t", 1, 0) is None
 
 
 async def test_state_of_another_version_is_refused_and_kept() -> None:
