@@ -1,7 +1,7 @@
 """POST /callbacks/{thread}/{call}/{token}: everything that tool servers of the RAP protocol send about a call.
 
 200 means that it is durably accepted: Temporal has the signal, or the store the row. Servers that hear anything else
-send an error result in its place (RAP sheet, section 7), so nothing that was recorded is answered otherwise: recording
+send an error result in its place, so nothing that was recorded is answered otherwise: recording
 is the last thing that happens. The first result of a call counts; a later one gets 200 too, and changes nothing.
 """
 

@@ -138,7 +138,7 @@ class Branching(Draft):
         return "changed"
 
     def _approval(self, content: Approval) -> Disposition:
-        """Somebody decides. Raises UsageError, and nothing is changed, in the order of the sheet (3.2)."""
+        """Somebody decides. Raises UsageError, and nothing is changed."""
         turn = self.state.open
         call = self._live_call(content.call_id)
         if turn and turn.hidden and self.state.paused_head:

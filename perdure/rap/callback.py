@@ -1,4 +1,6 @@
-"""The messages that a RAP server posts to a callback URL: sheet section 1.2, G to K.
+"""The messages that a RAP server posts to a callback URL.
+
+RAP, basic/tool-result and server/{subscription-events,oauth,user-choice,view-updates}.
 
 They are read leniently where real servers differ: optional fields may be absent or null, unknown fields are ignored,
 and so are kinds of content and display that are not known yet. What is needed to act must be there, of the right type.

@@ -1,4 +1,4 @@
-"""What people are shown of a result in place of its text: sheet section 2.4. The model never sees it.
+"""What people are shown of a result in place of its text (RAP, basic/tool-result). The model never sees it.
 
 Segments come best first; whoever shows them takes the first of a type that they know and can read, else the text.
 """

@@ -1,4 +1,4 @@
-"""What a RAP server offers: its manifest (sheet section 1.1 A), checked as a whole.
+"""What a RAP server offers: its manifest (RAP, basic/toolsets), checked as a whole.
 
 One invalid tool makes the whole manifest invalid, as the protocol wants it: nobody can tell what else is wrong with it.
 Unknown fields are ignored. What a server says of itself is shown to models and people and steers nothing, other than

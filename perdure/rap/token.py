@@ -1,7 +1,7 @@
 """The token in a callback URL: it lets whoever holds it speak for one call of one thread, and for nothing else.
 
 It follows from the installation's key and the two ids, so nothing is stored, and any gateway can check it at any time,
-months later too. It is part of the path since some servers sign the path alone (RAP sheet, section 6). It is as good
+months later too. It is part of the path since some servers sign the path alone. It is as good
 as a password for its call, so it belongs in no log. What it may be used for ends with the call: a result counts once,
 an event only while its subscription goes on.
 """

@@ -1,4 +1,4 @@
-"""The drop table of the RAP sheet (section 5), row by row: what is dropped, where, and what is taken in its place.
+"""What comes from a RAP server and belongs to nothing: what is dropped, where, and what is taken in its place.
 
 The protocol wants what belongs to nothing discarded. Here the gateway refuses it with 4xx, so that its server learns of
 it; what gets past the gateway, since a call was settled at the same moment, is dropped by the thread, which counts it.

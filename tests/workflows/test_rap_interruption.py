@@ -1,4 +1,4 @@
-"""Interruption (RAP sheet, 2.7 and obligation 28): servers are told, nobody waits for them, late results do no harm."""
+"""Interruption (RAP, basic/tool-cancellation): servers are told, nobody waits for them, late results do no harm."""
 
 import asyncio
 import time
@@ -200,7 +200,7 @@ async def test_obligation_29_every_server_is_told_of_a_closed_thread(
 async def test_a_call_that_has_expired_is_told_too(
     temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
 ) -> None:
-    """A bound of our own (obligation 17) ends a call with an error for the model; nobody waits for its server then."""
+    """A bound of our own ends a call with an error for the model; nobody waits for its server then."""
     toolset = RapToolset(server.url, expires=timedelta(seconds=0.5))
     async with RapStack(temporal, store, toolset) as stack:
         await stack.asked(thread, Call("ask"))

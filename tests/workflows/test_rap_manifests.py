@@ -1,4 +1,4 @@
-"""What servers offer, and when they offer nothing (sheet, obligations 1 to 6): problems are told, the rest works."""
+"""What servers offer, and when they offer nothing (RAP, basic/toolsets): problems are told, the rest works."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -196,7 +196,7 @@ async def test_child_threads_have_the_tools_of_their_root(
 async def test_obligation_5_calls_go_to_the_endpoint_of_their_own_server(
     temporal: Client, store: PostgresStore, thread: str
 ) -> None:
-    """The manifest says where, the base URL only where the manifest is; what is sent is all that the sheet names."""
+    """The manifest says where, the base URL only where the manifest is; what is sent is all that the protocol names."""
     async with (
         FakeRapServer(FakeTool("ask"), prefix="/tools", path="/invoke") as server,
         FakeRapServer(FakeTool("other")) as other,

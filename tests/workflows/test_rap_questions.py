@@ -1,4 +1,4 @@
-"""What tools ask people (RAP sheet, 2.10 to 2.12): choices, links to open, and views beside the conversation."""
+"""What tools ask people (RAP, server/oauth, user-choice and view-updates): choices, links to open, and views beside the conversation."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What a call sends and what its result may hold, from the server to the model and back (obligations 7, 13 to 15)."""
+"""What a call sends and what its result may hold, from the server to the model and back (RAP, basic/tool-result)."""
 
 import json
 from collections.abc import AsyncGenerator

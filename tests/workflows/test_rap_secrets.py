@@ -1,4 +1,4 @@
-"""What must not be kept: addresses that let somebody speak for a call, and links to sign in (obligations 31 and 35)."""
+"""What must not be kept: addresses that let somebody speak for a call, and links to sign in."""
 
 import logging
 from collections.abc import AsyncGenerator

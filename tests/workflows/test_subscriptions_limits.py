@@ -1,4 +1,4 @@
-"""Bounds of subscriptions: one that sends too much is paused and says so, instead of burning money (obligation 27)."""
+"""Bounds of subscriptions: one that sends too much is paused and says so, instead of burning money."""
 
 import time
 from collections.abc import AsyncGenerator
