@@ -192,8 +192,8 @@ class Asked:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Names of the tools on offer, in their order."""
-        return tuple(tool.name for tool in self.parameters.function_tools)
+        """Names of the tools on offer, in their order, the one for structured output last."""
+        return tuple(tool.name for tool in (*self.parameters.function_tools, *self.parameters.output_tools))
 
 
 Script = Sequence[Reply | str] | Callable[[Asked], Reply | str]

@@ -5,7 +5,7 @@ import pytest
 from pydantic_ai import exceptions as wire
 from temporalio.exceptions import ApplicationError
 
-from activities.model_errors import failure
+from activities.model_errors import cause_of, decisive, failure, has_forgotten, may_fall_back
 from perdure.errors import (
     ConfigurationError,
     ModelError,
@@ -74,3 +74,52 @@ def test_long_and_odd_details_are_clipped_to_one_line() -> None:
     assert len(found.message) < 500
     assert "\n" not in found.message
     found.message.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("error", "falls_back"),
+    [
+        (wire.ModelQuotaExceededError("m", "x"), True),
+        (wire.ModelOverloadedError("m", "x"), True),
+        (wire.ModelTimeoutError("m", "x"), True),
+        (http(wire.ModelContextWindowExceededError, 400), True),
+        (http(wire.ModelRequestRejectedError, 422), True),
+        (wire.UnexpectedModelBehavior("x"), True),
+        (wire.UserError("no such setting"), True),
+        (ConfigurationError("no key"), True),
+        (wire.ContentFilterError("x"), False),
+        (StepSealed("late"), False),
+        (StoreUnavailable("away"), False),
+        (UsageError("no agent"), False),
+        (ApplicationError("a provider of context", type="x"), False),
+        (KeyError("x"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_another_model_is_asked_for_what_is_wrong_with_this_one(error: Exception, falls_back: bool) -> None:
+    """Not for what is wrong here, and not for what was filtered."""
+    assert may_fall_back(error) is falls_back
+
+
+def test_the_failure_that_something_can_be_done_about_is_reported() -> None:
+    """Too long before busy before the rest; among equals the first."""
+    key, busy = wire.ModelAuthenticationError("m", "x"), wire.ModelOverloadedError("m", "x")
+    too_long = http(wire.ModelContextWindowExceededError, 400)
+    found = [failure(error, f"m{number}") for number, error in enumerate((key, busy, busy, too_long))]
+    assert decisive(found) is found[3]
+    assert decisive(found[:3]) is found[1]
+    assert decisive(found[:1]) is found[0]
+
+
+def test_a_refused_key_has_no_cause() -> None:
+    """Temporal keeps causes, and a provider may quote the key; of others the cause helps."""
+    busy = wire.ModelOverloadedError("m", "x")
+    assert cause_of(wire.ModelAuthenticationError("m", "sk-secret is wrong")) is None
+    assert cause_of(busy) is busy
+
+
+def test_only_a_refusal_may_mean_that_a_service_has_forgotten() -> None:
+    """Not one for its length or its key, and no trouble of the provider."""
+    assert has_forgotten(http(wire.ModelRequestRejectedError, 400))
+    for other in (None, wire.ModelOverloadedError("m", "x"), http(wire.ModelContextWindowExceededError, 400)):
+        assert not has_forgotten(other)

@@ -12,11 +12,12 @@ from temporalio.testing import ActivityEnvironment
 
 from perdure.agent import Agent
 from perdure.messages import FilePart, ReasoningPart, TextPart, ToolCallPart
+from perdure.models import resolve
 from tests.activities.conversation import Conversation, failed, until
 from tests.fakes.mcp_tools import PIXEL
 from tests.providers.anthropic_wire import Anthropic, cache_marks
 from tests.providers.chat_wire import Chat
-from tests.providers.conftest import Talk, Talks
+from tests.providers.conftest import Talk, Talks, agent_at
 from tests.providers.dialect import KEY, Call, Dialect, Reply, Thought
 from tests.providers.model_server import Answer, ModelServer, Received
 from tests.providers.responses_wire import Responses
@@ -261,3 +262,28 @@ async def test_arguments_go_back_as_they_were_understood(talks: Talks, dialect: 
     assert json.loads(call.arguments) == json.loads(text)
     await talk.thread.complete()
     assert dialect.calls(sent(talk)[1]) == [("weather", json.loads(text))]
+
+
+async def test_another_provider_goes_on_where_the_first_one_is_away(dialect: Dialect, talks: Talks) -> None:
+    """It reads words, calls and results of the other, whatever ids they have, and none of its thoughts."""
+    other = Anthropic() if not isinstance(dialect, Anthropic) else Responses()
+    async with ModelServer([other.answer(Reply("I take over."))]) as spare:
+        agent = agent_at(spare, other)
+        async with resolve(other.model, agent.settings) as model:
+            thoughts = [Thought("hm", SIGNATURE if dialect.thinks else "")]
+            talk = await talks(
+                dialect,
+                Reply("Let me see.", thoughts=thoughts, calls=CALLS),
+                dialect.failure("overloaded"),
+                fallbacks=[model],
+            )
+            await talk.thread.say("Weather?")
+            await talk.thread.commit(await talk.thread.complete(), "sunny", "noon")
+            outcome = await talk.thread.complete()
+            assert outcome.preview == "I take over."
+            assert outcome.model is not None
+            assert outcome.model in other.model
+        (request,) = spare.requests
+    assert other.calls(request) == [("weather", {"city": "Paris", "days": 2}), ("clock", {})]
+    assert other.results(request) == ["sunny", "noon"]
+    assert other.thoughts(request) == []
