@@ -118,6 +118,11 @@ class Agent:
         names = [provider.name for provider in self.context]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigurationError(f"Agent {self.name!r} has two context providers named {twice!r}; rename one.")
+        kept = {source for provider in self.context for source in getattr(provider, "store_context_from", None) or ()}
+        if unknown := sorted(kept.difference(names)):
+            raise ConfigurationError(
+                f"Agent {self.name!r}: `store_context_from` names {unknown[0]!r}, which is no context provider of it."
+            )
         names = [*self._tools, *_tools_of(self.context)]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigurationError(f"Agent {self.name!r} has two tools named {twice!r}; rename one.")

@@ -36,6 +36,7 @@ def not_a_hook(*_: object) -> None:
         ([provider(before_run=hook, on_invoking=hook)], "`before_run` and `on_invoking` are one hook"),
         ([provider(after_run=hook, on_invoked=hook)], "`after_run` and `on_invoked` are one hook"),
         ([provider(on_invoked=not_a_hook)], "`after_run` must be an `async def`"),
+        ([HistoryProvider(store_context_from=["rga"]), provider("rag")], "names 'rga', which is no context provider"),
         ([provider(timeout=timedelta())], "within a timeout of 0:00:00 nothing can be asked"),
         (
             [HistoryProvider(), InMemoryHistoryProvider()],
@@ -53,6 +54,7 @@ def test_providers_that_can_be_are_taken() -> None:
     """The controls of what is refused."""
     log = HistoryProvider("audit", load_messages=False)
     Agent("a", model="x", context=[provider(), provider("c", before_run=hook, on_invoked=hook), HistoryProvider(), log])
+    Agent("a", model="x", context=[HistoryProvider(store_context_from=["b"]), provider()])
     Agent("a", model="x", context=[HistoryProvider(load_messages=False), InMemoryHistoryProvider()])
     Agent("a", model="x", context=[HistoryProvider(load_messages=False), log], history="service")
 
