@@ -1,7 +1,8 @@
 """Imports: a batch names a file, and the store is given the messages that are in it.
 
 A file is read where the batch is written, so its words never travel through Temporal. Reading it again gives the same
-messages, so the batch may be sent any number of times, as any other.
+messages, so the batch may be sent any number of times, as any other. People are asked about the calls that it leaves
+open, since no policy of this agent has seen them; a file that would leave too many open is refused.
 """
 
 import asyncio

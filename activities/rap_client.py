@@ -176,7 +176,7 @@ class RapClient:
         return error_output(f"The server of {tool.operation} failed with {status}; it was asked several times."), status
 
     async def _invocation(self, tool: RapTool, call: OpenCall, thread_id: str, gateway_url: str) -> dict[str, Any]:
-        """The message (RAP, basic/tool-invocation). Ids of ancestors and the user are the store's, whoever the thread is."""
+        """The message (RAP, basic/tool-invocation). Ids of ancestors and of the user are the store's."""
         caller = await _read(lambda: self._caller(thread_id))
         token = callback_token(await _read(self._callback_key), thread_id, call.call_id)
         return {

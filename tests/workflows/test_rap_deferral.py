@@ -1,4 +1,4 @@
-"""Deferral (RAP, server/subscription-events): events, reports and messages wait while a call is open, in order, and durably."""
+"""Deferral: events, reports and messages wait while a call is open, in order, and durably."""
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta

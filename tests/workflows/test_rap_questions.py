@@ -1,4 +1,7 @@
-"""What tools ask people (RAP, server/oauth, user-choice and view-updates): choices, links to open, and views beside the conversation."""
+"""What tools ask people: choices, links to open, and views beside the conversation.
+
+RAP, server/{user-choice,oauth,view-updates}.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator

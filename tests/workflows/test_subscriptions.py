@@ -151,7 +151,7 @@ async def test_obligation_25_other_events_get_a_child_thread(
 ) -> None:
     """The child reads the parent's conversation, that it was spawned, and the event; the parent does not notice it.
 
-    In the order that RAP gives (server/subscription-events): spawn call, its result, the injected call, the event as its result.
+    In this order: spawn call, its result, the injected call, the event as its result.
     """
     invocation = await stack.called(thread, server, Call("subscribe", PRICES))
     await server.result(invocation, "subscribed", subscription=True)
