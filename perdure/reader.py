@@ -13,6 +13,7 @@ from perdure.approval import RememberedDecision
 from perdure.errors import StoreUnavailable, UnknownMessage, UsageError, ViewOutdated
 from perdure.large_text import LargeTexts
 from perdure.messages import Message
+from perdure.policy import REMEMBERED_DECISIONS
 from perdure.ports import Store
 from perdure.records import Change, Choice, Counts, Path, Snapshot, Spending, StoredTree, ThreadRecord
 from perdure.stored_tree import Branch, beginning, leaf, shape
@@ -118,7 +119,8 @@ class ThreadReader:
 
     async def lasting_decisions(self, thread_id: str) -> tuple[RememberedDecision, ...]:
         """What people have decided for calls to come, the oldest first. Raises ThreadNotFound."""
-        return (await self.store.load_tail(thread_id, processed=0)).remembered
+        # Those before the newest so many hold no longer, and the store may have them still.
+        return (await self.store.load_tail(thread_id, processed=0)).remembered[-REMEMBERED_DECISIONS:]
 
     async def watch(self, thread_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
         """What happens in a thread from now on, without end: a snapshot first, then one change after the other.
