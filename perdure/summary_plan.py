@@ -67,10 +67,12 @@ def plan(path: Path, request: CompactRequest, compaction: Compaction, window: in
     # After this the conversation has taken `keep`, and half of what is between that and `at`: there is room to go on.
     limit = int((compaction.at - compaction.keep) / 2 * full)
     limit = max(limit, min(MIN_SUMMARY_CHARS, known // 4) if window is not None else MIN_SUMMARY_CHARS)
-    return Plan(made, ratio, limit, _facts(made, request.thread_id, limit))
+    quoted = max(limit, TASK_CHARS * 2 if window is None else known // 8)
+    return Plan(made, ratio, limit, _facts(made, request.thread_id, quoted))
 
 
 def _facts(made: Cut, thread_id: str, limit: int) -> Facts:
+    """What is known exactly; what is quoted is cut off where the window is small, to about `limit` characters."""
     earlier = made.covered.summary
     known = Facts() if earlier is None else carried(earlier.text)
     covered = made.covered.messages
@@ -80,9 +82,9 @@ def _facts(made: Cut, thread_id: str, limit: int) -> Facts:
         known,
         messages=known.messages + made.messages,
         calls=known.calls + calls,
-        opening=known.opening or clipped(opening(made.covered), min(OPENING_CHARS, limit)),
-        task=clipped(task, min(TASK_CHARS, max(limit, OPENING_CHARS))),
-        words=clipped(made.words, min(WORDS_CHARS, limit)),
+        opening=known.opening or clipped(opening(made.covered), min(OPENING_CHARS, limit // 4)),
+        task=clipped(task, min(TASK_CHARS, limit // 2)),
+        words=clipped(made.words, min(WORDS_CHARS, limit // 2)),
     )
 
 
