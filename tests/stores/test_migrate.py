@@ -146,9 +146,9 @@ async def test_what_a_writer_of_the_release_before_counts_is_counted(
     async with await PostgresStore.connect(empty_url) as store:
         one = Usage(requests=1, input_tokens=2, output_tokens=3, cached_tokens=4)
         assert (await store.get_thread("t")).usage == one + one
-        path = await store.load_history_with_ancestors("t")
-        assert path.summary == Summary(id="s", thread_id="t", message_id="a", parts=0, text="so far")
-        assert await store.add_summary(path.summary)
+        summary = Summary(id="s", thread_id="t", message_id="a", parts=0, text="so far")
+        assert (await store.load_history_with_ancestors("t")).summary == summary
+        assert await store.add_summary(summary)
 
 
 def test_migrations_are_numbered_one_by_one(tmp_path: Path) -> None:
