@@ -1,6 +1,6 @@
 """A conversation of 2,000 turns with tools under a small context window."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 
 import pytest
@@ -20,6 +20,7 @@ from perdure.agent import Agent, Agents
 from perdure.compaction import Compaction
 from perdure.contract import CompactRequest, CompactResult
 from perdure.inputs import UserMessage
+from perdure.limits import Limits
 from perdure.path_size import message_chars
 from perdure.records import Path
 from perdure.runtime import AgentThread
@@ -64,15 +65,19 @@ class LongTalk:
 
     Attributes:
         violations: rules that a request broke.
+        beginnings: the first message of each request, the newest ones.
         breaks: after how many compactions a request did not begin with the one before.
         sent: characters of all requests, for each slice of turns.
     """
 
-    def __init__(self, strategy: str) -> None:
+    def __init__(self, strategy: str, steps: int = 1) -> None:
         self.store = CountingStore()
+        self.steps = steps
+        self.made = 0
         self.violations: list[str] = []
         self.breaks: list[int] = []
         self.largest = 0
+        self.beginnings = deque[str](maxlen=500)
         self.sent: Counter[int] = Counter()
         self.done = 0
         self.outcomes: Counter[str] = Counter()
@@ -82,6 +87,7 @@ class LongTalk:
             "a",
             model=ScriptedModel(self._answer),
             compaction=Compaction(strategy=strategy, context_window=WINDOW, model=self.summariser),  # type: ignore[arg-type]
+            limits=Limits(steps=steps + 1),
         )
 
         @self.agent.tool
@@ -120,7 +126,12 @@ class LongTalk:
     def _answer(self, asked: Asked) -> Reply | str:
         self._look_at(asked.messages)
         self.agent.model.requests.clear()
-        return f"found: {asked.results[0][:40]}" if asked.results else Reply(Call("look_up", {"key": asked.user_text}))
+        if asked.results and self.made == self.steps:
+            self.made = 0
+            return f"found: {asked.results[0][:40]}"
+        self.made += 1
+        key = asked.user_text if self.steps == 1 else f"key {self.made}"
+        return Reply(Call("look_up", {"key": key}))
 
     def _look_at(self, messages: Sequence[ModelMessage]) -> None:
         self.violations += wire_violations(messages)
@@ -131,6 +142,7 @@ class LongTalk:
         if not _begins(now, self._last):
             self.breaks.append(self.done)
         self._last = now
+        self.beginnings.append(now[0])
 
 
 def _serialised(message: ModelMessage) -> str:
@@ -204,3 +216,22 @@ async def test_two_thousand_turns_under_a_small_window(strategy: str) -> None:
     for figures in (talk.store.rows, talk.store.chars, talk.sent):
         early, late = figures[1], figures[turns // SLICE - 1]
         assert late <= 1.25 * early, (early, late)
+
+
+@pytest.mark.parametrize("strategy", ["summary", "trace", "window"])
+async def test_one_turn_that_outgrows_the_window_by_itself(strategy: str) -> None:
+    """It is cut between its steps, again and again; the words that it answers stay before the model, exactly."""
+    talk = LongTalk(strategy, steps=150)
+    thread = await talk.load()
+    thread.put(UserMessage(id="m", text="look all of them up"))
+    while await thread.step():
+        pass
+    await thread.close()
+    assert talk.violations == []
+    assert talk.done > 5
+    assert len(talk.breaks) <= talk.done
+    assert talk.largest <= WINDOW * 4 * 1.1
+    assert all("look all of them up" in words for words in talk.beginnings)
+    (_, turn) = (await talk.store.load_history_with_ancestors(THREAD, whole=True)).messages
+    assert [part.kind for part in turn.parts] == ["tool_call", "tool_result"] * 150 + ["text"]
+    assert turn.status.state == "complete"

@@ -13,7 +13,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from perdure.codec import loads_object
+from perdure.codec import dumps, loads_object
 
 
 def wire_violations(messages: Sequence[ModelMessage]) -> list[str]:
@@ -25,7 +25,7 @@ def _pairing(messages: Sequence[ModelMessage]) -> Iterator[str]:
     seen: set[str] = set()
     for before, message in zip((None, *messages), (*messages, None), strict=True):
         asked = [part.tool_call_id for part in before.parts if isinstance(part, ToolCallPart)] if before else []
-        parts = message.parts if isinstance(message, ModelRequest) else []
+        parts = message.parts if isinstance(message, ModelRequest) else ()
         answered = [part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)]
         if asked != [name for name in answered if name in asked]:
             yield f"V1: calls {asked} are answered by {answered}"
@@ -45,7 +45,7 @@ def _contents(messages: Sequence[ModelMessage]) -> Iterator[str]:
         for part in message.parts:
             if isinstance(part, ToolCallPart):
                 try:
-                    loads_object(part.args_as_json_str())
+                    loads_object(part.args if isinstance(part.args, str) else dumps(part.args))
                 except ValueError:
                     yield f"V5: arguments {part.args}"
             content = part.content if isinstance(part, TextPart | UserPromptPart | ToolReturnPart) else "-"
