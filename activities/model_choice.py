@@ -129,10 +129,15 @@ class ModelChoice:
         """
         if not isinstance(candidate.model, str):
             return _chosen(candidate, candidate.model)
-        async with self._lock:
-            kept = await self._ready(candidate.model, candidate.settings)
-            chosen = _chosen(candidate, kept.model)
-            kept.users.add(chosen)
+        settings = candidate.settings
+        key = (candidate.model, settings.get(models.BASE_URL), settings.get(models.API_KEY_ENV))
+        if (kept := self._kept.get(key)) is None:
+            async with self._lock:
+                kept = self._kept.get(key) or await self._made(key, candidate.model, settings)
+        # Nothing is awaited from here on, so it is still there, and is in use before the next one can be given up.
+        self._kept.move_to_end(key)
+        chosen = _chosen(candidate, kept.model)
+        kept.users.add(chosen)
         return chosen
 
     async def close(self) -> None:
@@ -142,11 +147,7 @@ class ModelChoice:
         for each in kept:
             await each.connections.aclose()
 
-    async def _ready(self, name: str, settings: Mapping[str, Any]) -> _Kept:
-        key = (name, settings.get(models.BASE_URL), settings.get(models.API_KEY_ENV))
-        if (kept := self._kept.get(key)) is not None:
-            self._kept.move_to_end(key)
-            return kept
+    async def _made(self, key: tuple[str, Any, Any], name: str, settings: Mapping[str, Any]) -> _Kept:
         # In a thread, since a provider's client may take seconds to import, and heartbeats have to go on meanwhile.
         kept = _Kept(await asyncio.to_thread(models.resolve, name, settings), AsyncExitStack())
         await kept.connections.enter_async_context(kept.model)

@@ -1,5 +1,7 @@
 """Which models are asked, in which order, with which settings."""
 
+import asyncio
+import threading
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 from pydantic_ai.exceptions import ContentFilterError
 
 from activities.model_choice import KEPT_MODELS, ModelChoice
+from perdure import models
 from perdure.agent import Agent
 from perdure.contract import CompleteRequest
 from perdure.errors import ConfigurationError, StoreUnavailable
@@ -15,6 +18,7 @@ from perdure.policy import ErrorType
 from perdure.records import Path, Summary
 from perdure.testing import Call, Failure, Reply, ScriptedModel, Think
 from tests.activities.conversation import Conversation, failed
+from tests.eventually import eventually
 
 REQUEST = CompleteRequest(thread_id="t", agent="a", turn=2)
 HERE = {"base_url": "http://127.0.0.1:9/v1"}
@@ -130,6 +134,34 @@ async def test_a_model_is_made_once(choice: ModelChoice) -> None:
     assert opened[0].model is not opened[2].model
 
 
+async def test_a_model_that_is_made_keeps_no_other_one_waiting(
+    choice: ModelChoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those at hand are at hand while another's client is imported, which may take seconds; each is made once."""
+    agent = Agent("a", model="openai:x", settings=HERE)
+
+    def named(name: str) -> Any:
+        return choice.candidates(agent, path(TurnOptions(model=name)), REQUEST)[0]
+
+    known = await choice.open(named("openai:known"))
+    released, made, resolve = threading.Event(), list[str](), models.resolve
+
+    def slowly(name: str, settings: Any) -> Any:
+        made.append(name)
+        released.wait(10)
+        return resolve(name, settings)
+
+    monkeypatch.setattr(models, "resolve", slowly)
+    new = [asyncio.create_task(choice.open(named("openai:new"))) for _ in range(2)]
+    await eventually(lambda: bool(made))
+    assert (await choice.open(named("openai:known"))).model is known.model
+    assert not any(task.done() for task in new)
+    released.set()
+    first, second = await asyncio.gather(*new)
+    assert first.model is second.model
+    assert made == ["openai:new"]
+
+
 async def test_models_by_name_are_bounded(choice: ModelChoice) -> None:
     """However many names come, only so many stay; one that is in use is not closed."""
     agent = Agent("a", model="openai:x", settings=HERE)
@@ -181,9 +213,9 @@ async def test_a_fallback_without_a_key_is_not_in_the_way(monkeypatch: pytest.Mo
     assert (await thread.complete()).preview == "fine"
 
 
-async def conversation(*models: Any, **options: Any) -> Conversation:
+async def conversation(first: Any, *fallbacks: Any) -> Conversation:
     """A thread in which something was said, with these models."""
-    thread = await Conversation.start(Agent("a", model=models[0], fallbacks=models[1:], **options))
+    thread = await Conversation.start(Agent("a", model=first, fallbacks=fallbacks))
     await thread.say("go")
     return thread
 
