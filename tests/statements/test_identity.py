@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from perdure.context import ProviderRun
 from perdure.history_provider import HistoryProvider
-from perdure.messages import Message
+from perdure.messages import Message, Status
 from perdure.testing import Asked, Call, Reply
 from tests.activities.providers import Teller
 from tests.eventually import eventually
@@ -26,16 +26,34 @@ async def sent(stack: Stack, thread: str, text: str, id: str) -> tuple[str, Mess
     return accepted.disposition, await stack.client.wait_settled(thread, accepted.message_id)
 
 
-async def test_s23_two_runs_at_once_are_two_turns_one_after_the_other(start_stack: StackFactory, thread: str) -> None:
-    """Both are complete, in the order of their taking, and the second has read the first."""
+async def test_s23_two_runs_on_a_thread_are_two_turns_one_after_the_other(
+    start_stack: StackFactory, thread: str
+) -> None:
+    """The second comes while the first runs: both are complete, in order, and the second has read the first."""
+    agent, model = agent_of(lambda asked: Reply(echo(asked), chunk_chars=1, delay_s=0.02))
+    stack = await start_stack(agent)
+    first = asyncio.create_task(sent(stack, thread, "one", "m1"))
+    await eventually(lambda: bool(model.requests))
+    assert (await sent(stack, thread, "two", "m2"))[0] == "queued"
+    await first
+    path = await stack.client.history(thread)
+    assert stored(path) == ["user: one", "model: answer to one", "user: two", "model: answer to two"]
+    assert [message.status for message in path] == [Status()] * 4
+    assert lines(model.requests[1]) == stored(path)[:3]
+
+
+async def test_s23_words_that_come_before_a_turn_has_begun_are_answered_together_or_in_order(
+    start_stack: StackFactory, thread: str
+) -> None:
+    """Sent at the very same time: both are stored and read, and the last request has all that is before its words."""
     agent, model = agent_of(echo)
     stack = await start_stack(agent)
     await stack.client.start(thread)
-    await asyncio.gather(sent(stack, thread, "one", "m1"), sent(stack, thread, "two", "m2"))
+    turns = await asyncio.gather(sent(stack, thread, "one", "m1"), sent(stack, thread, "two", "m2"))
+    assert [turn.status for _, turn in turns] == [Status()] * 2
     path = stored(await stack.client.history(thread))
-    first, second = ("one", "two") if path[0] == "user: one" else ("two", "one")
-    assert path == [f"user: {first}", f"model: answer to {first}", f"user: {second}", f"model: answer to {second}"]
-    assert lines(model.requests[1]) == path[:3]
+    assert sorted(line for line in path if line.startswith("user")) == ["user: one", "user: two"]
+    assert lines(model.requests[-1]) == path[:-1]
 
 
 async def test_s24_words_sent_the_moment_the_answer_comes_see_the_turn_before(
