@@ -8,7 +8,7 @@ that it was made of, which the cache hands out again as long as they have not ch
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import Any, Final, TypeVar
 
@@ -65,7 +65,10 @@ class _Translation:
 
 @dataclass(frozen=True)
 class _Kept:
-    """What was built of the whole turns of a path. Never changed: two attempts may go on from it at once."""
+    """What was built of the whole turns of a path. Never changed: two attempts may go on from it at once.
+
+    `files` are contents of files that the last turn needs: each of its steps would load them all again.
+    """
 
     limit: int
     summary: Summary | None
@@ -75,12 +78,13 @@ class _Kept:
     room: Room
     items: int = 0
     translations: tuple[_Translation, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
     @property
     def chars(self) -> int:
         """What it weighs in memory, roughly, counted like the texts of the path."""
         files = sum(file.size_bytes for translation in self.translations for file in translation.files)
-        return files + self.items * _ITEM_CHARS
+        return files + sum(map(len, self.files.values())) + self.items * _ITEM_CHARS
 
     def serves(self, path: Path, limit: int) -> bool:
         """Whether the path goes on from here."""
@@ -159,14 +163,17 @@ class RequestBuilder:
             # The first images are judged otherwise now.
             begun = _Translation(model, [], many_images=many)
             shown = draft.shown(0)
-        blobs = await self._files(thread_id, accepted_files(shown, model), draft.room)
+        blobs = await self._files(thread_id, accepted_files(shown, model), draft)
         size = sum(len(message.items) for message in shown)
         new = await self._built(size, lambda: to_messages(shown, model, blobs, many_images=many))
         messages = [*begun.messages, *new]
         if context.replace is None:
             settled = len(draft.kept.view)
             files = (*begun.files, *accepted_files(shown[: settled - len(begun.messages)], model))
-            self._keep(thread_id, draft.kept, _Translation(model, messages[:settled], files, many, draft.gone(settled)))
+            translation = _Translation(model, messages[:settled], files, many, draft.gone(settled))
+            last = {file.blob for file in accepted_files(shown[settled - len(begun.messages) :], model)}
+            kept = replace(draft.kept, files={blob: data for blob, data in blobs.items() if blob in last})
+            self._keep(thread_id, kept, translation)
         return messages
 
     def _kept(self, thread_id: str, path: Path, context: TurnContext, limit: int) -> _Kept:
@@ -199,14 +206,17 @@ class RequestBuilder:
         async with self._long_paths:
             return await asyncio.to_thread(built)
 
-    async def _files(self, thread_id: str, files: list[UserFile], room: Room) -> dict[str, bytes]:
+    async def _files(self, thread_id: str, files: list[UserFile], draft: _Draft) -> dict[str, bytes]:
         """The contents of files, by their blobs."""
+        room, known = draft.room, draft.kept.files
         sizes = {file.blob: file.size_bytes for file in files}
-        loaded = await asyncio.gather(*(self._file(thread_id, blob) for blob in sorted(sizes)))
-        found = {blob: data for blob, data in zip(sorted(sizes), loaded, strict=True) if data is not None}
+        missing = sorted(sizes.keys() - known.keys())
+        loaded = await asyncio.gather(*(self._file(thread_id, blob) for blob in missing))
+        found = {blob: data for blob, data in zip(missing, loaded, strict=True) if data is not None}
+        found |= {blob: known[blob] for blob in sizes.keys() & known.keys()}
         # One that is larger than it was said to be has no room that was kept for it.
         left = room.limit - room.used
-        for blob, data in list(found.items()):
+        for blob, data in sorted(found.items()):
             left -= max(len(data) - sizes[blob], 0) * 4 // 3
             if left < 0:
                 del found[blob]

@@ -102,7 +102,7 @@ async def test_the_note_of_a_clipped_result_says_how_to_go_on() -> None:
     await bench.add("m3", "event", event)
     path = await bench.store.load_history_with_ancestors("t")
     results = [item for message in view(path) for item in message.items if isinstance(item, Result)]
-    rest = []
+    rest: list[str] = []
     for result in results:
         note = re.search(r'read_result\(call_id="(.+)", offset=(\d+)\)', result.text)
         assert note is not None

@@ -15,7 +15,17 @@ from activities.path_cache import MAX_CHARS, PathCache
 from activities.request_builder import RequestBuilder
 from perdure.agent import Agent
 from perdure.contract import CompleteRequest
-from perdure.messages import ContextPart, FilePart, Message, Part, Role, TextPart
+from perdure.messages import (
+    ContextPart,
+    FilePart,
+    FileRef,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from perdure.policy import ErrorType
 from perdure.records import Path, Summary, ThreadRecord
 from perdure.request_room import REQUEST_BYTES
@@ -290,12 +300,32 @@ async def test_b54_d_a_model_without_images_gets_notes_and_another_the_images() 
 async def test_b54_a_files_give_way_in_what_was_built_before() -> None:
     """B54 (a): image after image until the bound is crossed twice; each request is that of the whole path, and fits."""
     bench, rows = image_bench(limit=4_000_000), images(*[300_000] * 12)
-    shown = []
+    shown: list[int] = []
     for turns in range(1, 13):
         request = await bench.same(Path(messages=tuple(rows[: 2 * turns])))
         shown.append(shown_images(request))
         assert len(ModelMessagesTypeAdapter.dump_json(request)) <= 4_000_000
     assert shown == [1, 2, 3, 4, 2, 3, 4, 2, 3, 4, 2, 3]
+
+
+async def test_files_of_the_open_turn_are_loaded_once() -> None:
+    """A turn of many steps with an image each: each request asks only for the new one, and keeps them all."""
+    bench = image_bench()
+    store = bench.store
+    assert isinstance(store, Images)
+    steps: list[Part] = []
+    for step in range(5):
+        taken = FileRef(media_type="image/png", blob=f"9:{900 + step}", size_bytes=900 + step)
+        steps.append(ToolCallPart(call_id=f"c{step}", tool="shot", step=step))
+        steps.append(ToolResultPart(call_id=f"c{step}", files=(taken,), step=step))
+        path = Path(messages=(message(0, "user", [TextPart(text="go")]), message(1, "assistant", steps)))
+        store.loaded.clear()
+        request = await bench.warm.build(AGENT, REQUEST, path, TurnContext(), bench.model)
+        assert store.loaded == [f"9:{900 + step}"]
+        assert plain(request) == plain(await bench.cold.build(AGENT, REQUEST, path, TurnContext(), bench.model))
+    kept = bench.paths.built("t")
+    assert kept is not None
+    assert kept.chars >= 5 * 900
 
 
 async def test_a_file_larger_than_it_was_said_to_be_is_left_out() -> None:

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from perdure.messages import ContextPart, Part, Role, TextPart
 from perdure.records import Summary, SummaryItem
 from perdure.turn_context import ContextMessage, ProviderContext, TurnContext
-from perdure.view import OPENING, SHORTENED_HEADING, ModelText, Request, Response, Result, UserText, last_turn, view
+from perdure.view import (
+    OPENING,
+    SHORTENED_HEADING,
+    Call,
+    ModelText,
+    Request,
+    Response,
+    Result,
+    UserText,
+    last_turn,
+    view,
+)
 from tests.perdure.test_view import call, messages, path, result, thoughts_of, user
 from tests.perdure.view_rules import items, violations
 
@@ -133,7 +144,7 @@ def test_what_replaces_the_conversation_is_read_instead_of_all_before_the_turn()
         Request((UserText("They greeted."),)),
         Response((ModelText("Hello!"),)),
         Request((UserText("fact"), UserText("and?"))),
-        Response(seen[3].items),
+        Response((Call("c1", "a", "{}"),)),
         Request((Result("c1", "a", "x"),)),
     )
     nothing = TurnContext(providers=(ProviderContext(source="history", replace=()),))
@@ -142,7 +153,7 @@ def test_what_replaces_the_conversation_is_read_instead_of_all_before_the_turn()
 
 def test_the_last_turn_begins_with_all_words_since_the_answer_before_it() -> None:
     """Whatever turns they were meant for; without an answer at the end it is the words alone."""
-    rows = [user("1"), answer(), user("2"), ("event", []), answer()]
+    rows: list[tuple[Role, list[Part]]] = [user("1"), answer(), user("2"), ("event", []), answer()]
     assert [last_turn(path(*rows[:end]).messages) for end in range(6)] == [0, 0, 0, 2, 2, 2]
 
 
@@ -174,7 +185,8 @@ def test_whatever_is_said_the_view_is_valid_and_loses_nothing(
     rows: list[tuple[tuple[Role, list[Part]], list[ContextPart]]], said: TurnContext
 ) -> None:
     """V1 to V8 hold, all that is said is there once, and all else is what it is without it."""
-    conversation = path(*((role, [*parts, *more]) for (role, parts), more in rows))
+    both: list[tuple[Role, list[Part]]] = [(role, [*parts, *more]) for (role, parts), more in rows]
+    conversation = path(*both)
     seen = view(conversation, said)
     assert violations(seen, thoughts_of(conversation)) == []
     assert not seen or isinstance(seen[0], Request)
