@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from perdure.errors import ConfigurationError
 from perdure.messages import Usage
@@ -32,7 +32,10 @@ class Compaction:
     instructions: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse shares that leave no room."""
+        """Refuse shares that leave no room, and strategies that are none."""
+        if self.strategy not in get_args(SummaryKind):
+            known = ", ".join(get_args(SummaryKind))
+            raise ConfigurationError(f"Compaction(strategy={self.strategy!r}): there are {known}.")
         if not 0 < self.at <= 1 or not 0 <= self.keep < self.at:
             raise ConfigurationError(
                 f"Compaction(at={self.at}, keep={self.keep}): give shares of the window with 0 <= keep < at <= 1."
