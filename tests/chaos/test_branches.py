@@ -165,7 +165,7 @@ async def test_what_people_ask_for_outlives_the_worker(
 
     Several boundaries at once: most of each crash is waiting for a timeout that tells Temporal of it.
     """
-    at_once = asyncio.Semaphore(4)
+    at_once = asyncio.Semaphore(9)
 
     async def crash(point: str) -> None:
         async with at_once:

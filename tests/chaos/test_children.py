@@ -115,7 +115,7 @@ async def test_a_worker_killed_at_any_boundary_of_a_child_leaves_no_trace(
 ) -> None:
     """Both children are made once, started once, asked, reported and closed once; the parent hears each once."""
     place = Place(temporal_server.address, database_url, "", tmp_path)
-    at_once = asyncio.Semaphore(6)
+    at_once = asyncio.Semaphore(11)
 
     async def crash(point: str) -> None:
         async with at_once:

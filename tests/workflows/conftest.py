@@ -3,10 +3,12 @@
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
 import pytest
 from temporalio.client import Client
 
+from perdure import policy
 from perdure.agent import Agent
 from stores.postgres import PostgresStore
 from tests.stack import Stack
@@ -18,6 +20,12 @@ StackFactory = Callable[..., Awaitable[Stack]]
 def thread() -> str:
     """A thread id of its own: all tests share one server, so one name would be one workflow."""
     return f"t-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def short_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that stop cut off what runs after half a second: for tests of what comes of that, and not of the wait."""
+    monkeypatch.setattr(policy, "GRACEFUL_SHUTDOWN", timedelta(seconds=0.5))
 
 
 @pytest.fixture

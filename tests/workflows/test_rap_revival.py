@@ -116,6 +116,7 @@ async def test_a_call_expires_while_nobody_owns_its_thread(
 
 
 @pytest.mark.slow  # the worker gives the request its ten seconds of grace
+@pytest.mark.usefixtures("short_drain")
 async def test_an_unacknowledged_call_is_waited_for_over_a_handover(
     temporal: Client, store: PostgresStore, server: FakeRapServer, thread: str
 ) -> None:
@@ -135,6 +136,7 @@ async def test_an_unacknowledged_call_is_waited_for_over_a_handover(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_drain")
 async def test_an_idempotent_call_is_sent_again(temporal: Client, store: PostgresStore, thread: str) -> None:
     """The control: what says that it may be sent twice is, under the same id, and takes one result."""
     async with (

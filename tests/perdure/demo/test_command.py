@@ -8,9 +8,11 @@ import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.fakes.openai_server import Completion, FakeOpenAI
 
@@ -65,6 +67,36 @@ async def connects(address: str) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A demo that has ended: its exit code, all that it wrote, and how often it has asked its model if that is ours."""
+
+    returncode: int | None
+    output: str
+    requests: int = 0
+
+
+@dataclass(frozen=True)
+class Demos:
+    """Demos that run beside each other: most of the time of each is waiting for Temporal to miss a killed worker."""
+
+    sabotaged: Ended
+    real_model: Ended
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def demos() -> Demos:
+    """Both, when the last one has ended."""
+    return Demos(*await asyncio.gather(ended_sabotaged(), ended_with_a_real_model()))
+
+
+async def ended_sabotaged() -> Ended:
+    """The scripted demo, whose workers serve an agent that breaks a promise."""
+    async with started(target="tests.perdure.demo.sabotaged:agents") as process:
+        output = await output_of(process)
+    return Ended(process.returncode, output)
+
+
 @pytest.mark.slow
 async def test_the_demo_passes() -> None:
     """It plays all scenes on servers of its own, keeps every promise, and leaves nothing running or lying about."""
@@ -89,19 +121,21 @@ async def test_the_demo_passes() -> None:
 
 
 @pytest.mark.slow
-async def test_a_tool_that_runs_twice_makes_the_demo_fail() -> None:
+def test_a_tool_that_runs_twice_makes_the_demo_fail(demos: Demos) -> None:
     """Workers that serve a demo agent whose booking is declared retry_safe run it again after the kill."""
-    async with started(target="tests.perdure.demo.sabotaged:agents") as process:
-        output = await output_of(process)
-    assert process.returncode == 1, output
+    output = demos.sabotaged.output
+    assert demos.sabotaged.returncode == 1, output
     promise = "no call runs its tool twice, unless it is retry_safe and was cut off"
     fault = 'book_table(people=4, restaurant="Chez Marie") ran 2 times for 1 call(s)'
     assert f"✗ Not kept: “{promise}”: {fault}\n" in output
 
 
-@pytest.mark.slow
-async def test_the_demo_talks_to_a_real_model() -> None:
-    """A model by name is asked through its provider's client; that it says the same words again breaks no promise."""
+REQUESTS = 10
+"""How often the demo asks a model that answers as this one does, the call that was killed included."""
+
+
+async def ended_with_a_real_model() -> Ended:
+    """The demo with a model by its name."""
     story = Completion(" ".join(f"In night {night} it was dark." for night in range(40)), fragment=8, delay_s=0.02)
     book = ("c1", "book_table", '{"restaurant":"Chez Marie","people":4}')
     look = ("c2", "get_weather", '{"city":"Berlin"}')
@@ -122,9 +156,17 @@ async def test_the_demo_talks_to_a_real_model() -> None:
         started("--model", "openai:fake", OPENAI_BASE_URL=server.url, OPENAI_API_KEY="none") as process,
     ):
         output = await output_of(process)
-    assert process.returncode == 0, output
+    assert len(script) == REQUESTS
+    return Ended(process.returncode, output, len(server.requests))
+
+
+@pytest.mark.slow
+def test_the_demo_talks_to_a_real_model(demos: Demos) -> None:
+    """A model by name is asked through its provider's client; that it says the same words again breaks no promise."""
+    output = demos.real_model.output
+    assert demos.real_model.returncode == 0, output
     assert "All 8 promises were kept" in output
-    assert len(server.requests) == len(script)
+    assert demos.real_model.requests == REQUESTS
 
 
 @pytest.mark.slow
