@@ -2,6 +2,7 @@
 
 from perdure.approval import ApprovalRequest, Decision
 from perdure.messages import (
+    ContextPart,
     EventPart,
     FilePart,
     FileRef,
@@ -81,4 +82,19 @@ def test_a_transcript_says_what_became_of_approvals() -> None:
         "  ok: sent\n  denied: too late\n"
         '  expired: {"error": 5}\n  error: [1]\n\n'
         "Assistant:   send({})\n  waits for approval: Send it?\n  send({})\n  waits for approval"
+    )
+
+
+def test_what_the_model_was_told_besides_is_left_out() -> None:
+    """It is no word of the conversation; and an early end is told in words that people know."""
+    answer = Message(
+        id="a",
+        thread_id="t",
+        role="assistant",
+        parts=(ContextPart(source="memory", text="likes tea"), TextPart(text="Tea?")),
+        status=Status(state="incomplete", reason="steered"),
+    )
+    assert transcript([answer]) == "Assistant: Tea?\n(made room for what came)"
+    assert transcript([answer.with_(status=Status(state="incomplete", reason="content_filter"))]).endswith(
+        "(content filter)"
     )
