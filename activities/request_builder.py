@@ -43,7 +43,7 @@ RESERVED_BYTES: Final = 1_000_000
 KEPT_MODELS: Final = 2
 """For how many models a conversation is kept translated: the one that answers, and the one before it."""
 
-_ITEM_CHARS: Final = 1_500
+_ITEM_CHARS: Final = 600
 """What an item of a view weighs in memory with its translation, without its text, which is that of the path."""
 
 _Gone = Mapping[int, frozenset[tuple[int, int]]]
@@ -84,7 +84,7 @@ class _Kept:
     def chars(self) -> int:
         """What it weighs in memory, roughly, counted like the texts of the path."""
         files = sum(file.size_bytes for translation in self.translations for file in translation.files)
-        return files + sum(map(len, self.files.values())) + self.items * _ITEM_CHARS
+        return files + sum(map(len, self.files.values())) + self.items * _ITEM_CHARS * len(self.translations)
 
     def serves(self, path: Path, limit: int) -> bool:
         """Whether the path goes on from here."""
