@@ -53,7 +53,7 @@ class ModelServer:
     def __init__(self, script: Sequence[Answer]) -> None:
         self._script = list(script)
         self._server: asyncio.Server | None = None
-        self._clients: set[asyncio.Task[None]] = set()
+        self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.requests: list[Received] = []
         self.connections = 0
         self.broken_off = 0
@@ -82,16 +82,19 @@ class ModelServer:
     ) -> None:
         assert self._server is not None
         self._server.close()
-        for client in list(self._clients):
+        for client, writer in list(self._clients.items()):
             client.cancel()
+            # Here too, since a task that is cancelled before it has begun never comes to its `finally`.
+            writer.transport.abort()
         await asyncio.gather(*self._clients, return_exceptions=True)
         await self._server.wait_closed()
+        await asyncio.sleep(0)  # in which the transports close their sockets
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         client = asyncio.create_task(self._serve(reader, writer))
-        self._clients.add(client)
-        client.add_done_callback(self._clients.discard)
+        self._clients[client] = writer
+        client.add_done_callback(self._clients.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answering = False
