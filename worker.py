@@ -126,7 +126,7 @@ async def serve(agents: Agents, settings: Settings, stop: asyncio.Event) -> None
         StoreUnavailable: if the database cannot be reached.
     """
     for agent in agents.values():
-        check(agent.model, agent.settings)
+        check(agent.model, agent.settings, agent.history)
     database_url = settings.required_database_url()
     client = await connect_temporal(runtime=temporal_runtime())
     await migrate(database_url)

@@ -68,7 +68,7 @@ class CompleteActivities:
         self._budgets = Budgets(store, self._lost)
         self._contexts = TurnContexts(store)
         self._models = models or ModelChoice()
-        self._requests = RequestBuilder(store)
+        self._requests = RequestBuilder(store, self._paths)
 
     @activity.defn(name=COMPLETE)
     async def complete(self, request: CompleteRequest) -> CompleteResult:

@@ -222,7 +222,7 @@ def kept_context(agent: Agent, context: TurnContext) -> tuple[ContextPart, ...]:
     if history is None:
         return ()
     return tuple(
-        ContextPart(source=one.source, text=message.text, step=context.step)
+        ContextPart(source=one.source, text=message.text, role=message.role, step=context.step)
         for one in context.providers
         if one.step == context.step and history.keeps(one.source)
         for message in one.messages

@@ -107,7 +107,9 @@ class Branching(Draft):
             return "rejected"
         self.open_due_turn()
         disposition = self._make_way()
-        self.open_turn(AppendMessage(message=self.next_turn(), answering=content.message_id, input_id=content.id))
+        # The message says what it was asked for by, so whoever asks again under the same id finds it.
+        turn = self.next_turn().with_(input_id=content.id)
+        self.open_turn(AppendMessage(message=turn, answering=content.message_id, input_id=content.id))
         self._change(processed={**self.state.processed, content.id: content.digest})
         return disposition
 

@@ -119,6 +119,8 @@ class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
         """
         try:
             status = await self._calls.query(thread_id, "status", ThreadStatus)
+            # Calls that were stopped or failed are counted beside the workflow, so only the store knows all.
+            status = status.with_(usage=(await self.store.get_thread(thread_id)).usage)
         except NoRunningWorkflow:
             status = stored_status(await self.store.load_tail(thread_id, processed=0))
         if all(call.kind not in ("rap", None) for call in status.open_calls):

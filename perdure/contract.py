@@ -209,8 +209,8 @@ class CompactResult(Wire):
     """Output of `compact`.
 
     done: a summary was added. nothing: there is nothing before the point that could be left out. void: the point is not
-    on the path any more. empty: the summariser said nothing. failed: it could not be asked, or something else went wrong
-    for good; `detail` says what.
+    on the path any more. empty: the summariser said nothing. failed: it could not be asked, or something else went
+    wrong for good; `detail` says what.
     """
 
     outcome: Literal["done", "nothing", "void", "empty", "failed"] = "done"

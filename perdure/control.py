@@ -131,6 +131,30 @@ class ThreadControl(ThreadReader):
         """Keep a call from running; the model reads the reason. As `decide`."""
         return await self.decide(thread_id, call_id, False, reason=reason, by=by)
 
+    async def forget_decision(self, thread_id: str, tool: Text, arguments: str | None = None) -> None:
+        """Withdraw what was decided for calls to come (`lasting_decisions`), and wait until people are asked again.
+
+        Args:
+            thread_id: the thread.
+            tool: the tool that it is for.
+            arguments: the digest of the arguments, as it is listed, if it is for calls with these alone.
+
+        Raises:
+            ThreadNotFound, ThreadClosed: there is no such thread, or it takes nothing more.
+            UsageError: if no such decision holds.
+            Unreachable: if Temporal or the workers did not answer in time. Then it may be withdrawn later.
+        """
+        await self._open(thread_id)
+
+        async def is_forgotten() -> bool:
+            known = await self.lasting_decisions(thread_id)
+            return all((one.tool, one.arguments) != (tool, arguments) for one in known)
+
+        if await is_forgotten():
+            raise UsageError(f"Nothing was decided for calls of {clip(tool, PREVIEW_CHARS)!r} to come.")
+        control = Control(action="forget_decision", tool=tool, arguments=arguments)
+        await self._control(thread_id, control, is_forgotten)
+
     async def choose(self, thread_id: str, choice_id: str, selected: int | None = None) -> None:
         """Answer a question of a tool (`status` has those that wait), and wait until the tool's server has it.
 

@@ -242,5 +242,10 @@ def _reason(error: dict[str, Any]) -> str:
             return f"`{place}`: {error['msg'].removeprefix('Value error, ')}"
 
 
+_NAMES: dict[str, str] = {"tree_change": "change of the conversation"}
+"""How people are told of inputs whose names say little."""
+
+
 def _refused(kind: InputKind, why: str) -> UsageError:
-    return UsageError(f"The {kind} was refused: {clip(why, 400)}. It changed nothing; send it again corrected.")
+    name = _NAMES.get(kind, kind)
+    return UsageError(f"The {name} was refused: {clip(why, 400)}. It changed nothing; send it again corrected.")

@@ -74,7 +74,7 @@ class ToolResult(Input):
 
     `staged` marks a result that the dispatch activity has already stored under the call; it never comes from outside.
     With `subscription` a call that went well goes on sending events. `display` is what people are shown instead of the
-    content: segments, best first (RAP sheet, 2.4), or the blob that holds them.
+    content: segments, best first (RAP, basic/tool-result), or the blob that holds them.
     """
 
     kind: Literal["tool_result"] = "tool_result"
@@ -120,14 +120,17 @@ class Event(Input):
 
 
 class Control(Input):
-    """What a person decides about a thread: to close it, to make it shorter for the model, or about a subscription.
+    """What a person decides about a thread: to close it, to make it shorter for the model, and the like.
 
-    A subscription (`call_id`) is ended or resumed.
+    A subscription (`call_id`) is ended or resumed. A decision for calls to come is withdrawn: that for the `tool`, and
+    for calls with these `arguments` (their digest) if it is for such alone.
     """
 
     kind: Literal["control"] = "control"
-    action: Literal["close", "cancel_subscription", "resume_subscription", "compact"]
+    action: Literal["close", "cancel_subscription", "resume_subscription", "compact", "forget_decision"]
     call_id: str = ""
+    tool: Text = ""
+    arguments: str | None = None
 
 
 class Regenerate(Input):

@@ -4,7 +4,15 @@ from typing import Literal
 
 from perdure import ids, subscriptions
 from perdure.approval import Decision
-from perdure.batch import AppendMessage, Decide, ShowInterim, StageResult, StoreLateResult
+from perdure.batch import (
+    AppendMessage,
+    Decide,
+    ForgetDecisions,
+    RememberDecision,
+    ShowInterim,
+    StageResult,
+    StoreLateResult,
+)
 from perdure.branching import Branching
 from perdure.builtins import SPAWN_THREAD
 from perdure.errors import UsageError
@@ -197,7 +205,19 @@ class Intake(Branching):
             case "compact":
                 # Nothing of what is known here changes: whoever runs the thread has it done.
                 pass
+            case "forget_decision":
+                self._forget_decision(control)
         return "settled"
+
+    def _forget_decision(self, control: Control) -> None:
+        """One decision for calls to come is withdrawn: all are forgotten, and the others remembered, in their order."""
+        withdrawn = control.tool, control.arguments
+        left = tuple(one for one in self.state.remembered if (one.tool, one.arguments) != withdrawn)
+        if left != self.state.remembered:
+            self._append(ForgetDecisions())
+            for one in left:
+                self._append(RememberDecision(remembered=one))
+            self._change(remembered=left)
 
     def _subscribed(self, call: LiveCall, result: ToolResult) -> ToolResult:
         """The call's tool goes on sending events, if there is room for one more subscription."""

@@ -102,7 +102,7 @@ class ToolResultPart(PartBase):
     """The one answer to a call. `content` is what the model reads, clipped when `blob` holds the whole of it.
 
     `files` follow it, for models that take them. `display` is for people alone: the segments that the tool offered
-    (RAP sheet, 2.4) as JSON text.
+    (RAP, basic/tool-result) as JSON text.
     """
 
     kind: Literal["tool_result"] = "tool_result"

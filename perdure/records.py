@@ -206,7 +206,7 @@ class Step(Wire):
 
 
 class Choice(Wire):
-    """What an open call asks a person for: to choose (`choices`), or to open a link (`auth_url`); RAP sheet, I and J.
+    """What an open call asks a person for: to choose (`choices`), or to open a link (`auth_url`) (RAP, server/user-choice and server/oauth).
 
     The answer goes to `response_url`, where the call's tool server waits for it. `answered` once somebody has chosen;
     then the words and links are left out. A call that has its result asks nothing more, and no change says so besides

@@ -197,8 +197,11 @@ class ThreadCalls:
                 if isinstance(error, WorkflowUpdateFailedError):
                     await self._raise_if_failed(thread_id)
             except WorkflowQueryRejectedError as error:
-                await self._raise_if_failed(thread_id)
-                raise NoRunningWorkflow(str(error)) from error
+                # A run that has just handed over to the next one: that is there in a moment.
+                goes_on = error.status is WorkflowExecutionStatus.CONTINUED_AS_NEW
+                if not goes_on or clock() + _PAUSE.total_seconds() >= deadline:
+                    await self._raise_if_failed(thread_id)
+                    raise NoRunningWorkflow(str(error)) from error
             except WorkflowQueryFailedError as error:
                 raise PerdureError(f"The thread could not answer: {error}") from error
             await asyncio.sleep(_PAUSE.total_seconds())

@@ -2,24 +2,23 @@
 
 import uuid
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
+from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIChatModel
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 import worker as worker_module
-from activities.catalog import ToolCatalog
-from activities.complete import CompleteActivities
-from activities.path_cache import PathCache
+from activities.model_choice import Candidate, Chosen, ModelChoice
 from perdure import ids
 from perdure.agent import Agent, Agents
 from perdure.client import PerdureClient
 from perdure.connection import connect_temporal
 from perdure.dev.temporal_server import TemporalServer
 from perdure.errors import ConfigurationError
-from perdure.ports import Store
 from perdure.settings import Settings
 from perdure.testing import ScriptedModel
 from stores.memory import MemoryStore
@@ -88,14 +87,15 @@ async def test_a_worker_that_ends_closes_the_connections_to_models(
 ) -> None:
     """The client of a model that was given by name is open for as long as the worker runs, and not longer."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    served: list[CompleteActivities] = []
+    opened: list[Model[Any]] = []
 
-    class Remembered(CompleteActivities):
-        def __init__(self, store: Store, agents: Agents, catalog: ToolCatalog, paths: PathCache) -> None:
-            super().__init__(store, agents, catalog, paths)
-            served.append(self)
+    class Remembered(ModelChoice):
+        async def open(self, candidate: Candidate) -> Chosen:
+            chosen = await super().open(candidate)
+            opened.append(chosen.model)
+            return chosen
 
-    monkeypatch.setattr(worker_module, "CompleteActivities", Remembered)
+    monkeypatch.setattr(worker_module, "ModelChoice", Remembered)
     settings = Settings(database_url=None, task_queue=f"models-{uuid.uuid4()}", search_attributes=False)
     store = MemoryStore()
     async with FakeOpenAI([Completion("fine")]) as server:
@@ -103,7 +103,7 @@ async def test_a_worker_that_ends_closes_the_connections_to_models(
         async with create_worker(temporal, store, agents, settings):
             client = PerdureClient(temporal, store, task_queue=settings.task_queue)
             assert await client.ask(f"t-{uuid.uuid4()}", "hi") == "fine"
-            model = served[0]._models["a"]
+            (model,) = opened
             assert isinstance(model, OpenAIChatModel)
             assert not model.client.is_closed()
         assert model.client.is_closed()

@@ -1,5 +1,6 @@
 """The commands for calls that somebody has to approve: approvals, approve, deny."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -29,15 +30,24 @@ def approvals(
     lasting: Annotated[
         bool, typer.Option("--lasting", help="Show what was decided for calls to come instead, the oldest first.")
     ] = False,
+    withdraw: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Withdraw the Nth of those that --lasting shows: people are asked again."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show the calls that wait for somebody to approve them."""
 
     async def run(client: PerdureClient) -> None:
+        if withdraw is not None:
+            known = _numbered(await client.lasting_decisions(thread), withdraw)
+            await client.forget_decision(thread, known.tool, known.arguments)
+            typer.echo(f"Withdrawn: {lasting_line(known)}.")
+            return
         if lasting:
             decisions = await client.lasting_decisions(thread)
-            for known in decisions:
-                typer.echo(dumps(known) if json else lasting_line(known))
+            for number, known in enumerate(decisions, 1):
+                typer.echo(dumps(known) if json else f"{number} {lasting_line(known)}")
             if not decisions and not json:
                 typer.echo("Nothing was decided for calls to come.")
             return
@@ -48,6 +58,12 @@ def approvals(
             typer.echo("No call waits for approval.")
 
     with_client(run)
+
+
+def _numbered(decisions: Sequence[RememberedDecision], number: int) -> RememberedDecision:
+    if not 1 <= number <= len(decisions):
+        raise UsageError(f"There is no decision {number}; `perdure approvals --lasting` numbers them.")
+    return decisions[number - 1]
 
 
 def lasting_line(known: RememberedDecision) -> str:

@@ -106,7 +106,7 @@ def status(
     """Show what a thread is doing. One that hibernates is not woken for it."""
 
     async def run(client: PerdureClient) -> None:
-        typer.echo(dumps(await counted_status(client, thread)) if json else await show_status(client, thread))
+        typer.echo(dumps(await client.status(thread)) if json else await show_status(client, thread))
 
     with_client(run)
 
@@ -155,15 +155,9 @@ def child_line(record: ThreadRecord, status: ThreadStatus) -> str:
     return f"{one_line(record.thread_id)} · {record.kind} · {status.state} · turn {status.turn}{title}"
 
 
-async def counted_status(client: PerdureClient, thread_id: str) -> ThreadStatus:
-    """What a thread is doing, and all that it has spent: of calls that were stopped or failed only the store knows."""
-    status = await client.status(thread_id)
-    return status.with_(usage=(await client.store.get_thread(thread_id)).usage)
-
-
 async def show_status(client: PerdureClient, thread_id: str) -> str:
     """What a thread is doing, for people, with what they are asked."""
-    status = await counted_status(client, thread_id)
+    status = await client.status(thread_id)
     asks = any(call.state == "approval" for call in status.open_calls)
     return "\n".join(status_lines(status, await client.approvals(thread_id) if asks else ()))
 

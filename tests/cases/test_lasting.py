@@ -85,9 +85,8 @@ class People:
 
         async def rests() -> bool:
             status = await self.talk.client.status(self.talk.thread)
-            # A run that has just begun says that it is idle before it knows its thread. Between two runs the store
-            # answers, and a turn that is under way is a problem to it.
-            return status.agent != "" and status.state == "idle" and status.problems == ()
+            # A run that has just begun says that it is idle before it knows its thread.
+            return status.agent != "" and status.state == "idle"
 
         await eventually(rests)
         await self.between.come(self.talk)

@@ -5,7 +5,7 @@ import pytest
 from perdure.approval import Decision
 from perdure.batch import Operation, Refused, SetStatus, StoreLateResult, SyncReport
 from perdure.errors import UsageError
-from perdure.inputs import Approval, Disposition, Event, Interrupt, ToolResult, UserMessage
+from perdure.inputs import Approval, Control, Disposition, Event, Interrupt, ToolResult, UserMessage
 from perdure.messages import Status
 from perdure.turn import UNDECIDED
 from tests.perdure.driven import Thread, results
@@ -171,6 +171,27 @@ def test_a_decision_for_the_same_arguments_does_not_release_others(thread: Threa
     assert waiting(thread) == [], "these two have the same arguments"
     for call_id in (first, second):
         thread.take(ToolResult(call_id=call_id, content="paid"))
+    thread.act("pay", arguments='{"q":2}')
+    assert len(waiting(thread)) == 1
+
+
+def test_a_decision_is_withdrawn_and_no_other(thread: Thread) -> None:
+    """People are asked again, also by the thread's next owner; another decision holds as before."""
+    (first,) = thread.act("pay")
+    decide(thread, first, option_id="same")
+    thread.take(ToolResult(call_id=first, content="paid"))
+    (second,) = thread.act("pay", arguments='{"q":2}')
+    decide(thread, second, option_id="always")
+    thread.take(ToolResult(call_id=second, content="paid"))
+    assert [one.arguments is None for one in thread.store.remembered] == [False, True]
+    kept = thread.store.remembered[0]
+    assert thread.take(Control(action="forget_decision", tool="pay")) == "settled"
+    assert thread.take(Control(action="forget_decision", tool="pay")) == "settled", "again: nothing is left to withdraw"
+    assert thread.store.remembered == [kept]
+    thread.reload()
+    (third,) = thread.act("pay")
+    assert waiting(thread) == [], "the control: what was decided for these arguments"
+    thread.take(ToolResult(call_id=third, content="paid"))
     thread.act("pay", arguments='{"q":2}')
     assert len(waiting(thread)) == 1
 

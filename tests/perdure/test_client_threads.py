@@ -267,3 +267,25 @@ async def test_results_from_outside_settle_open_calls(start_stack: StackFactory,
     assert [(part.outcome, part.size_bytes) for part in results] == [("ok", 100_000), ("denied", 2)]
     assert results[0].blob is not None
     assert await stack.store.get_blob(thread, results[0].blob) == b"x" * 100_000
+
+
+async def test_a_repeated_request_for_another_answer_names_it(stack: Stack, thread: str) -> None:
+    """The answer is made once, and whoever asks again under the same id can wait for it."""
+    await stack.client.ask(thread, "hi")
+    (_, answer) = await stack.client.history(thread)
+    first = await stack.client.regenerate(thread, answer.id, id="r1")
+    again = await stack.client.regenerate(thread, answer.id, id="r1")
+    assert (first.disposition, again.disposition) == ("started", "duplicate")
+    assert first.message_id == again.message_id != answer.id
+    assert again.message_id is not None
+    assert (await stack.client.wait_settled(thread, again.message_id)).id == again.message_id
+    assert len(await stack.client.branches(thread, answer.id)) == 2
+
+
+async def test_a_decision_that_was_never_made_cannot_be_withdrawn(stack: Stack, thread: str) -> None:
+    """Whoever tries is told, and so of a thread that is not there."""
+    await stack.client.ask(thread, "hi")
+    with pytest.raises(UsageError, match="Nothing was decided for calls of 'pay' to come"):
+        await stack.client.forget_decision(thread, "pay")
+    with pytest.raises(ThreadNotFound):
+        await stack.client.forget_decision("nope", "pay")

@@ -72,8 +72,14 @@ async def test_an_option_is_chosen_by_number_id_or_words(desk: Desk, typed: str)
     assert decision is not None
     assert decision.option_id == "all"
     by = getpass.getuser()
-    assert await desk.does("approvals", "--lasting") == f"pick is approved whatever the arguments, by {by}\n"
+    assert await desk.does("approvals", "--lasting") == f"1 pick is approved whatever the arguments, by {by}\n"
     assert await desk.lines("approvals", "--lasting") == [{"tool": "pick", "by": by}]
+    assert "There is no decision 2" in await desk.fails("approvals", "--withdraw", "2")
+    withdrawn = await desk.does("approvals", "--withdraw", "1")
+    assert withdrawn == f"Withdrawn: pick is approved whatever the arguments, by {by}.\n"
+    assert await desk.does("approvals", "--lasting") == "Nothing was decided for calls to come.\n"
+    await desk.client.send(desk.thread, "pick")
+    assert await desk.approval() != call_id, "people are asked again"
 
 
 async def test_questions_are_answered_one_by_one(desk: Desk) -> None:
