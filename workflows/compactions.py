@@ -5,6 +5,10 @@ on when the thread continues as new or hibernates, and what it brings is in the 
 it. What comes back here is only how it went.
 """
 
+import asyncio
+from datetime import timedelta
+from typing import Any
+
 from temporalio import workflow
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
@@ -16,14 +20,21 @@ with workflow.unsafe.imports_passed_through():
     from perdure.policy import WORKFLOW_TASK_TIMEOUT
     from workflows.background import Background
     from workflows.board import Board
-    from workflows.calls import seen
-    from workflows.run_length import CHILD, SIGNAL, TASK, RunLength
+    from workflows.run_length import CHILD, SIGNAL, TASK, TIMER, RunLength
 
 FAILURES = 3
 """Failures in a row after which people are told: a single one may be a passing fault of a provider."""
 
 TURNS = 20
-"""Turns after which another one may begin though nothing was heard of the last: its workflow may have been ended."""
+"""Turns after which another one may begin though nothing was heard of the last: its workflow may have been ended, and
+Temporal tells that only the run that began it."""
+
+STARTS = 5
+FIRST_WAIT_S = 0.2
+"""How often one is tried to begin while another has its name, and how long the first wait is; each is twice the one
+before. One that has just told how it went still closes, and that is a matter of moments."""
+
+ENDED = "The compaction was ended from outside."
 
 
 class CompactionState(Wire):
@@ -45,6 +56,8 @@ class Compactions:
         self._background = background
         self._board = board
         self._length = length
+        self._start_up: asyncio.Future[Any] | None = None
+        self._child: asyncio.Future[Any] | None = None
         self.state = CompactionState()
         self.last: CompactResult | None = None
 
@@ -54,8 +67,12 @@ class Compactions:
         return self.state.running > 0
 
     def begin(self, agent: str, point: SpawnPoint, turn: int, *, forced: bool) -> None:
-        """Begin one, unless one is under way: what stands before the point is made shorter."""
-        if point.message_id is None or (self.state.running > 0 and turn < self.state.running + TURNS):
+        """Begin one, unless one is under way: what stands before the point is made shorter.
+
+        Of one that a run before has begun it is not known whether it was ended from outside. If it matters, `forced`,
+        another one is tried to begin, which the name that they share refuses as long as the first runs.
+        """
+        if point.message_id is None or self._is_held or (self._is_recent(turn) and not forced):
             return
         self.state = self.state.with_(begun=self.state.begun + 1, running=max(turn, 1))
         self.last = None
@@ -67,7 +84,7 @@ class Compactions:
             number=self.state.begun,
             forced=forced,
         )
-        self._background.start(self._start(request), "The conversation was not compacted")
+        self._start_up = self._background.start(self._start(request), "The conversation was not compacted")
 
     def take(self, result: CompactResult) -> None:
         """One is over."""
@@ -91,18 +108,42 @@ class Compactions:
                 about="compaction",
             )
 
+    @property
+    def _is_held(self) -> bool:
+        """Whether the one under way was begun by this run, which is told of its end whatever happens to it."""
+        begun = (self._start_up, self._child)
+        return self.running and any(work is not None and not work.done() for work in begun)
+
+    def _is_recent(self, turn: int) -> bool:
+        return self.running and turn < self.state.running + TURNS
+
     async def _start(self, request: CompactRequest) -> None:
-        self._length.add(CHILD)
-        try:
-            handle = await workflow.start_child_workflow(
-                COMPACTION_TYPE,
-                request,
-                id=ids.compaction_id(self._thread_id),
-                task_timeout=WORKFLOW_TASK_TIMEOUT,
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
-            )
-        except WorkflowAlreadyStartedError:
-            # Begun by a run before this one; its signal comes here.
+        for tried in range(STARTS):
+            self._length.add(CHILD)
+            try:
+                self._child = child = await workflow.start_child_workflow(
+                    COMPACTION_TYPE,
+                    request,
+                    id=ids.compaction_id(self._thread_id),
+                    result_type=CompactResult,
+                    task_timeout=WORKFLOW_TASK_TIMEOUT,
+                    parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                    cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+                )
+            except WorkflowAlreadyStartedError:
+                self._length.add(TIMER)
+                await workflow.sleep(timedelta(seconds=FIRST_WAIT_S * 2**tried), summary="another one still runs")
+                if not self.running:
+                    return
+            else:
+                child.add_done_callback(lambda child: self._ended(request.number, child))
+                return
+        # Begun by a run before this one; its signal comes here.
+
+    def _ended(self, number: int, child: "asyncio.Future[CompactResult]") -> None:
+        """The workflow is over. If it has told how it went, as it does before it ends, nothing is left to do."""
+        if child.cancelled():
             return
-        handle.add_done_callback(seen)
+        is_lost = child.exception() is not None
+        if self.running and self.state.begun == number:
+            self.take(CompactResult(outcome="failed", detail=ENDED) if is_lost else child.result())

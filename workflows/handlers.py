@@ -60,7 +60,7 @@ class ThreadHandlers:
         self._background = Background(self._board)
         self._children = Children(self._thread_id, self._background, self._length)
         self._compactions = Compactions(self._thread_id, self._background, self._board, self._length)
-        self._hooks = Hooks(self._thread_id, self._background, self._board, self._length)
+        self._hooks = Hooks(self._thread_id, self._board, self._length)
         self._is_loaded = False
         self._is_leaving = False
 

@@ -1,4 +1,7 @@
-"""The hooks of context providers after a turn: begun when the settled turn is durable, and not waited for by it."""
+"""The hooks of context providers after a turn: begun when the settled turn is durable, and not waited for by it.
+
+Those that are not over when a run ends are begun again by the next one. The store knows which of them have run.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -19,18 +22,27 @@ with workflow.unsafe.imports_passed_through():
 class Hooks:
     """Runs them turn after turn: those of a turn begin when those of the turn before are over or given up."""
 
-    def __init__(self, thread_id: str, background: Background, board: Board, length: RunLength) -> None:
+    def __init__(self, thread_id: str, board: Board, length: RunLength) -> None:
         self._thread_id = thread_id
-        self._background = background
+        # Of their own: a provider that hangs must not keep the run from its end, as all else in the background does.
+        self._background = Background(board)
         self._board = board
         self._length = length
         self._last: asyncio.Task[None] | None = None
+        self.pending: tuple[EndedTurn, ...] = ()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the hooks of a turn are under way or wait for those of the turn before."""
+        return self._background.busy
 
     def begin(self, agent: str, ended: EndedTurn) -> None:
         """The turn is settled, and that is durable."""
+        self.pending = (*self.pending, ended)
         request = AfterTurnRequest(thread_id=self._thread_id, agent=agent, turn=ended.turn, message_id=ended.message_id)
         what = f"Hooks after turn {ended.turn} were given up"
         self._last = self._background.start(self._run(request, self._last), what)
+        self._last.add_done_callback(lambda _: self._over(ended))
 
     async def over(self, is_interrupted: Callable[[], bool]) -> None:
         """Wait until the hooks of all turns so far are over, or something comes.
@@ -49,6 +61,9 @@ class Hooks:
             )
         except TimeoutError:
             return
+
+    def _over(self, ended: EndedTurn) -> None:
+        self.pending = tuple(one for one in self.pending if one.turn != ended.turn)
 
     async def _run(self, request: AfterTurnRequest, before: "asyncio.Task[None] | None") -> None:
         if before is not None:

@@ -31,6 +31,6 @@ class RunLength:
         self._events += events
         self._bytes += events * EVENT_BYTES + size
 
-    def is_over(self, events: int) -> bool:
-        """Whether the run has so many events, or so many bytes that a wake-up would be slow."""
-        return self._events >= events or self._bytes >= CONTINUE_AS_NEW_BYTES
+    def is_over(self, events: int, times: int = 1) -> bool:
+        """Whether the run has so many events, or so many bytes that a wake-up would be slow; or so many times more."""
+        return self._events >= events * times or self._bytes >= CONTINUE_AS_NEW_BYTES * times

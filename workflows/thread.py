@@ -32,19 +32,20 @@ with workflow.unsafe.imports_passed_through():
     from perdure.details import Line
     from perdure.errors import UsageError
     from perdure.history import HistoryManager
-    from perdure.history_state import HistoryState, OpenTurn
+    from perdure.history_state import EndedTurn, HistoryState, OpenTurn
     from perdure.inputs import AnyInput, Interrupt
-    from perdure.policy import COMPACTION_PATIENCE, ErrorType
     from perdure.policy import COMPLETE as COMPLETE_POLICY
+    from perdure.policy import HOOKS_PATIENCE, ErrorType
     from workflows.attributes import Attributes
     from workflows.calls import seen
     from workflows.compactions import CompactionState
-    from workflows.durability import PAYLOAD_BYTES, ThreadDurability
+    from workflows.durability import PAYLOAD_BYTES
     from workflows.failure import sentence
     from workflows.handlers import refusal
     from workflows.parent import tell_parent
     from workflows.problems import Problems
     from workflows.run_length import ACTIVITY, TASK, TIMER
+    from workflows.shortening import ThreadShortening
 
 
 class Carried(Wire):
@@ -60,17 +61,12 @@ class Carried(Wire):
     children: bool = False
     compactions: CompactionState = CompactionState()
     shortened: tuple[int, int] | None = None
+    hooks: tuple[EndedTurn, ...] = ()
 
 
 @workflow.defn(name=WORKFLOW_TYPE)
-class ThreadWorkflow(ThreadDurability):
+class ThreadWorkflow(ThreadShortening):
     """One conversation thread, workflow id `thread:{thread_id}`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        # The model call for which the conversation was made shorter, and what the model had said of its length.
-        self._shortened: tuple[int, int] | None = None
-        self._too_long = "The request was too long for the model."
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -147,6 +143,8 @@ class ThreadWorkflow(ThreadDurability):
             self._children.any = carried.children
             self._compactions.state = carried.compactions
             self._shortened = carried.shortened
+            for ended in carried.hooks:
+                self._hooks.begin(self._agent, ended)
             self._wait_for_dispatched()
         self._is_loaded = True
         self._attributes = Attributes(self._loaded.tail.thread, enabled=self._loaded.search_attributes)
@@ -201,49 +199,6 @@ class ThreadWorkflow(ThreadDurability):
         if model_call.exception() is None and model_call.result().compact:
             self._compact(forced=False)
 
-    def _fail(self, why: str) -> None:
-        self._history.fail_turn(why)
-        self._board.line("Assistant", f"({why})")
-
-    # -- a conversation that is too long for its model ---------------------------------------------------------
-
-    def _may_shorten(self, error: ActivityError, turn: OpenTurn) -> bool:
-        """Whether the model call is to be made once more, after a compaction: once for each step (case B02)."""
-        cause = error.cause
-        is_too_long = isinstance(cause, ApplicationError) and cause.type == ErrorType.TOO_LONG
-        step = turn.turn, turn.step
-        if not is_too_long or not self._loaded.compacts or self._shortened == step:
-            return False
-        self._shortened, self._too_long = step, sentence(error, "The model call failed")
-        self._history.retry_step()
-        # One that is under way already may be enough.
-        self._compact(forced=True)
-        return self._compactions.running
-
-    def _is_shortening(self, turn: OpenTurn) -> bool:
-        """Whether the turn waits for the compaction that its model call needs."""
-        return self._shortened == (turn.turn, turn.step) and (
-            self._compactions.running or self._compactions.last is not None
-        )
-
-    async def _shorten(self) -> None:
-        """Wait for the compaction, raced against inputs; without one that helps the turn fails as it would have."""
-        if self._compactions.running:
-            self._length.add(TIMER + TASK)
-            with contextlib.suppress(TimeoutError):
-                await workflow.wait_condition(
-                    lambda: not self._compactions.running or self._has_ready(),
-                    timeout=COMPACTION_PATIENCE,
-                    timeout_summary="until the conversation is compacted",
-                )
-                if self._compactions.running:
-                    return
-        result, self._compactions.last = self._compactions.last, None
-        if result is None or result.outcome != "done":
-            why = result.detail if result and result.detail else "no compaction came that makes it shorter."
-            self._fail(f"{self._too_long} It could not be made shorter: {why}")
-            await self._sync()
-
     # -- durability --------------------------------------------------------------------------------------------
 
     async def _cancel(self) -> None:
@@ -262,13 +217,27 @@ class ThreadWorkflow(ThreadDurability):
                     await self._accept()
                 self._children.stop("The workflow of the parent thread was cancelled.")
                 await workflow.wait_condition(lambda: not self._background.busy)
-                return
+                if self._hooks.busy:
+                    # A slow one must not keep the run: it would cancel whatever is said to it meanwhile.
+                    with contextlib.suppress(TimeoutError):
+                        await workflow.wait_condition(
+                            lambda: not self._hooks.busy or self._has_ready(),
+                            timeout=HOOKS_PATIENCE,
+                            timeout_summary="hooks of the last turn",
+                        )
+                if not self._has_ready():
+                    return
             except Exception as error:  # as in `run`
                 await self._recover(error)
 
     def _is_history_long(self) -> bool:
-        """Whether the run is to end: it is full, and what nobody waits for is over."""
-        return self._is_history_full() and not self._background.busy
+        """Whether the run is to end: it is full, and what nobody waits for is over.
+
+        Hooks are waited for until it is twice as long, and are then begun again by the next run.
+        """
+        if not self._is_history_full() or self._background.busy:
+            return False
+        return not self._hooks.busy or self._length.is_over(self._loaded.history_events, times=2)
 
     def _is_history_full(self) -> bool:
         """Whether the run is to take nothing more: its history is long, no call runs, and what waits can be carried.
@@ -321,6 +290,7 @@ class ThreadWorkflow(ThreadDurability):
             children=self._children.any,
             compactions=self._compactions.state,
             shortened=self._shortened,
+            hooks=self._hooks.pending,
         )
         workflow.continue_as_new(args=[None, carried], memo=self._attributes.memo)
 
@@ -334,12 +304,22 @@ class ThreadWorkflow(ThreadDurability):
             self._notify((), closed=True)
             if self._history.state.dismissed:
                 tell_parent(self._loaded.tail.thread, self._background)
-        await workflow.wait_condition(lambda: not self._background.busy and workflow.all_handlers_finished())
-        while self._has_ready():
-            await self._accept()
+        while True:
+            # Whoever waits for an answer gets it at once: the run does not end before they have it.
+            await workflow.wait_condition(
+                lambda: (
+                    (not self._is_busy and workflow.all_handlers_finished())
+                    or (self._has_ready() and not workflow.all_handlers_finished())
+                )
+            )
+            if not self._has_ready():
+                return False
             # A stop is passed on to child threads by a closed thread too.
-            await workflow.wait_condition(lambda: not self._background.busy and workflow.all_handlers_finished())
-        return False
+            await self._accept()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._background.busy or self._hooks.busy
 
     async def _wait(self) -> bool:
         """Wait for an input; False if none came for so long that the thread may hibernate."""
@@ -381,7 +361,7 @@ class ThreadWorkflow(ThreadDurability):
             and not len(self._mailbox.inbox)
             and not self._calls.running
             and not self._calls.timed
-            and not self._background.busy
+            and not self._is_busy
             and workflow.all_handlers_finished()
         )
 
