@@ -206,8 +206,9 @@ class Step(Wire):
 
 
 class Choice(Wire):
-    """What an open call asks a person for: to choose (`choices`), or to open a link (`auth_url`) (RAP, server/user-choice and server/oauth).
+    """What an open call asks a person for: to choose (`choices`), or to open a link (`auth_url`).
 
+    These are RAP's questions (server/user-choice, server/oauth).
     The answer goes to `response_url`, where the call's tool server waits for it. `answered` once somebody has chosen;
     then the words and links are left out. A call that has its result asks nothing more, and no change says so besides
     the one with the result: a reader drops the call's choices when it sees that, in a `call` or as a part.
