@@ -21,6 +21,10 @@ StatusReason = Literal[IncompleteReason, "unknown", "interrupt"]
 """`unknown` is said of complete messages and `interrupt` of ones that require action, where they came from outside."""
 
 
+ModelName = Annotated[Text, Field(min_length=1, max_length=200)]
+"""A model as people name it: `openai:gpt-5`."""
+
+
 class ProviderData(Wire):
     """What a provider wants back with a part: its name, its id for the part, and details that are opaque to us."""
 
@@ -194,7 +198,7 @@ class TurnOptions(Wire):
     `model` is a name as an agent's; `settings` are merged over the agent's (`{"thinking": "high"}`).
     """
 
-    model: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    model: ModelName | None = None
     settings: dict[str, Any] | None = None
 
 

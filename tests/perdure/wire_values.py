@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from perdure.codec import Text, Wire
 from perdure.contract import Name
 from perdure.inputs import InputId
+from perdure.messages import ModelName
 from tests.properties import hostile_text, json_values
 
 plain_text = st.text(max_size=20)
@@ -24,6 +25,7 @@ _leaves: dict[Any, st.SearchStrategy[Any]] = {
     float: st.floats(allow_nan=False, allow_infinity=False),
     datetime: st.datetimes(timezones=st.just(UTC)),
     Text: hostile_text,
+    ModelName: st.text(min_size=1, max_size=20),
     InputId: st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20),
     Name: st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20),
 }
