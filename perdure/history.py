@@ -305,6 +305,18 @@ class HistoryManager:
         self._hand_out(lambda state: state.with_(ended=state.ended[len(taken) :]))
         return taken
 
+    def ended_since(self, before: "HistoryManager") -> tuple[EndedTurn, ...]:
+        """Turns that have settled though the manager before this one never heard that its sync was through.
+
+        This one was made from the store, since the store knew more than `before`. What rests there has not ended, and
+        neither has a turn that is open here.
+        """
+        known = before._base.open
+        is_open = known is not None and self.state.open is not None and self.state.open.turn == known.turn
+        if not self.state.hooks or known is None or known.paused or is_open:
+            return before._base.ended
+        return (*before._base.ended, EndedTurn(turn=known.turn, message_id=known.message_id))
+
     def take_cancelled(self) -> tuple[str, ...]:
         """Calls and subscriptions that nobody waits for, whose sync is through: tell tool servers, best effort."""
         taken = self._base.cancelled

@@ -151,12 +151,15 @@ class ThreadDurability(ThreadDispatch):
 
     async def _reload(self) -> None:
         """Go back to what is stored. Calls that run and are still open there go on: they are cut off by nothing."""
-        running = self._calls.running_ids
+        running, before = self._calls.running_ids, self._history
         if self._loaded.revision == 1:
             self._calls.stop_all()
             await self._load(ThreadStart(), running)
             return
         await self._load(ThreadStart())
+        for ended in self._history.ended_since(before):
+            # A sync was through, its worker died, and more had come when it was to be sent again.
+            self._hooks.begin(self._agent, ended)
         for call_id in running:
             self._history.mark_dispatched(call_id)
         self._calls.stop_settled(self._history.open_turn)

@@ -7,6 +7,7 @@ from pathlib import Path
 from perdure.agent import Agent, Agents
 from perdure.builtins import Threads
 from perdure.testing import Asked, Call, Reply, ScriptedModel
+from tests.chaos.model_agents import remembering
 from tests.workflows.family import ROOT, Family, Me, Role, spawn
 
 STREAMED = "Let me look into that, one moment please, it takes a while."
@@ -36,7 +37,7 @@ def runs(state_dir: Path, tool: str) -> int:
 def agents() -> Agents:
     """One whose tools note every run and whose answers are slow enough to be interrupted.
 
-    One that has children, and one that may book only what somebody has approved.
+    One that has children, one that may book only what somebody has approved, and one with context providers.
     """
     state_dir = Path(os.environ["CHAOS_DIR"])
     agent = Agent("chaos", model=ScriptedModel(_script))
@@ -62,7 +63,7 @@ def agents() -> Agents:
         await asyncio.sleep(0.3)
         return f"{city} is sunny"
 
-    return Agents([agent, Agent(FAMILY, model=Family(_ROLES), toolsets=[Threads()]), asking])
+    return Agents([agent, Agent(FAMILY, model=Family(_ROLES), toolsets=[Threads()]), asking, remembering(state_dir)])
 
 
 def _script(asked: Asked) -> Reply:

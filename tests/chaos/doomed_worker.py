@@ -30,9 +30,10 @@ from perdure.batch import (
 )
 from perdure.connection import connect_temporal
 from perdure.messages import Part, ToolResultPart
-from perdure.records import OpenCall, StepOutcome, Tail, ThreadRecord
+from perdure.records import OpenCall, ProviderState, StepOutcome, Summary, Tail, ThreadRecord
 from perdure.settings import Settings
 from perdure.turn_buffer import Chunk
+from perdure.turn_context import TurnContext
 from stores.postgres import PostgresStore
 from tests.chaos.agents import agents
 from tests.eventually import eventually
@@ -85,6 +86,22 @@ BRANCH_POINTS = (
     "after decision",
 )
 """Both sides of what people do with branches and with calls that wait for them."""
+
+MODEL_POINTS = (
+    "in hook before",
+    "before context is kept",
+    "after context is kept",
+    "before hook is finished",
+    "after hook is finished",
+    "in hook after of second",
+    "in hook after of first",
+    "before context is dropped",
+    "after context is dropped",
+    "in summary",
+    "before summary is kept",
+    "after summary is kept",
+)
+"""Every boundary of what stands around a model call: context providers and a compaction."""
 
 
 class DoomedStore(PostgresStore):
@@ -172,6 +189,33 @@ class DoomedStore(PostgresStore):
             self._at("after result is staged")
         return staged
 
+    @override
+    async def put_turn_context(self, thread_id: str, turn: int, step: int, context: TurnContext) -> TurnContext:
+        self._at("before context is kept")
+        kept = await super().put_turn_context(thread_id, turn, step, context)
+        self._at("after context is kept")
+        return kept
+
+    @override
+    async def finish_hook(self, thread_id: str, turn: int, source: str, state: ProviderState | None = None) -> bool:
+        self._at("before hook is finished")
+        finished = await super().finish_hook(thread_id, turn, source, state)
+        self._at("after hook is finished")
+        return finished
+
+    @override
+    async def drop_turn_contexts(self, thread_id: str, turn: int) -> None:
+        self._at("before context is dropped")
+        await super().drop_turn_contexts(thread_id, turn)
+        self._at("after context is dropped")
+
+    @override
+    async def add_summary(self, summary: Summary) -> bool:
+        self._at("before summary is kept")
+        added = await super().add_summary(summary)
+        self._at("after summary is kept")
+        return added
+
 
 def _name(batch: SyncBatch) -> str:
     """Which sync of a turn this is, or what people have done."""
@@ -209,7 +253,7 @@ class DoomedWorker:
     """A worker process; with `doom` it dies at that point, without it lives until `async with` ends."""
 
     def __init__(self, place: Place, doom: str | None = None) -> None:
-        assert doom is None or doom in (*POINTS, *CHILD_POINTS, *BRANCH_POINTS)
+        assert doom is None or doom in (*POINTS, *CHILD_POINTS, *BRANCH_POINTS, *MODEL_POINTS)
         context: ForkServerContext = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self._process: BaseProcess = context.Process(target=_main, args=(place, doom), daemon=True)
@@ -237,6 +281,7 @@ def _main(place: Place, doom: str | None) -> None:
 
 async def _serve(place: Place, doom: str | None) -> None:
     os.environ["CHAOS_DIR"] = str(place.state_dir)
+    os.environ["CHAOS_DOOM"] = doom or ""
     client = await connect_temporal({"target_host": place.temporal_address})
     store = await DoomedStore.connect(place.database_url, max_size=4)
     store.doom = doom
