@@ -11,7 +11,6 @@ one writer, and every wait can be interrupted.
 """
 
 import asyncio
-import contextlib
 from datetime import timedelta
 from typing import Any
 
@@ -35,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.history_state import EndedTurn, HistoryState, OpenTurn
     from perdure.inputs import AnyInput, Interrupt
     from perdure.policy import COMPLETE as COMPLETE_POLICY
-    from perdure.policy import HOOKS_PATIENCE, ErrorType
+    from perdure.policy import ErrorType
     from workflows.attributes import Attributes
     from workflows.calls import seen
     from workflows.compactions import CompactionState
@@ -217,14 +216,8 @@ class ThreadWorkflow(ThreadShortening):
                     await self._accept()
                 self._children.stop("The workflow of the parent thread was cancelled.")
                 await workflow.wait_condition(lambda: not self._background.busy)
-                if self._hooks.busy:
-                    # A slow one must not keep the run: it would cancel whatever is said to it meanwhile.
-                    with contextlib.suppress(TimeoutError):
-                        await workflow.wait_condition(
-                            lambda: not self._hooks.busy or self._has_ready(),
-                            timeout=HOOKS_PATIENCE,
-                            timeout_summary="hooks of the last turn",
-                        )
+                # A slow one must not keep the run: it would cancel whatever is said to it meanwhile.
+                await self._hooks.over(self._has_ready)
                 if not self._has_ready():
                     return
             except Exception as error:  # as in `run`

@@ -13,6 +13,7 @@ from perdure.compaction import Compaction
 from perdure.contract import COMPACTED
 from perdure.limits import Limits
 from perdure.testing import Asked, Failure, Reply, ScriptedModel
+from tests.chaos.faults import faults
 from tests.eventually import eventually
 from tests.recorded import chained_runs
 from tests.stack import Stack
@@ -210,3 +211,55 @@ async def test_a_closed_thread_whose_hooks_hang_can_be_deleted(start_stack: Stac
     finally:
         diary.may_go_on.set()
     assert messages[0].id not in [message.id for message in await stack.client.history(thread)]
+
+
+async def test_a_cancelled_thread_does_not_wait_for_hooks_that_hang(
+    start_stack: StackFactory, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run ends within moments, and the next words are answered by another one, not cancelled with this one."""
+    monkeypatch.setattr("workflows.hooks.HOOKS_PATIENCE", timedelta(seconds=0.2))
+    diary = Diary()
+    diary.may_go_on.clear()
+    stack = await start_stack(Agent("a", model=ScriptedModel(lambda asked: asked.user_text), context=[diary]))
+    await stack.client.ask(thread, "one")
+    await eventually(lambda: diary.running)
+    handle = stack.handle(thread)
+    await handle.cancel()
+    await eventually(lambda: is_cancelled(stack, thread))
+    diary.may_go_on.set()
+    assert await stack.client.ask(thread, "two") == "two"
+
+
+async def is_cancelled(stack: Stack, thread: str) -> bool:
+    """Whether the thread's run has ended as cancelled."""
+    return (await stack.handle(thread).describe()).status == WorkflowExecutionStatus.CANCELED
+
+
+# -- much at once ----------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_that_streams_in_beside_compactions_is_lost(start_stack: StackFactory, thread: str) -> None:
+    """Case B02: words of several senders, runs that end and compactions, all at once; each word is there once."""
+    talker = Talker(Reply("They said hello.", start_delay_s=0.05), limits=Limits(history_events=60))
+    stack = await start_stack(talker.agent)
+    await stack.client.ask(thread, "zero")
+
+    async def talk(sender: str) -> None:
+        for number in range(40):
+            await stack.client.post(thread, f"{sender}{number}", id=f"{sender}{number}", mode="queue")
+
+    async def compact() -> None:
+        for number in range(10):
+            await stack.client.compact(thread)
+            await stack.client.ask(thread, f"again{number}", mode="queue")
+
+    await asyncio.gather(*(talk(sender) for sender in ("ann", "bob", "cem", "dee", "eve")), compact())
+    last = await stack.client.post(thread, "last", id="last", mode="queue")
+    await stack.client.wait_settled(thread, last)
+    messages = await stack.client.history(thread, whole=True)
+    assert faults(messages) == []
+    heard = [message.input_id for message in messages if message.role == "user"]
+    for sender in ("ann", "bob", "cem", "dee", "eve"):
+        assert [id for id in heard if id and id.startswith(sender)] == [f"{sender}{number}" for number in range(40)]
+    assert await summed_up(stack, thread)
+    assert (await stack.client.status(thread)).problems == ()
