@@ -308,7 +308,6 @@ class AgentThread:
         place = turn.turn, turn.step
         if error.type != policy.ErrorType.TOO_LONG or self._too_long == place:
             return False
-        self._too_long = place
         compaction = self.compact()
         if compaction is None:
             return False
@@ -316,6 +315,8 @@ class AgentThread:
             await self._wait([compaction])
             if not self._is_open(turn):
                 return True
+        # Only now: a step that is cancelled while it waits has not had its second try yet.
+        self._too_long = place
         if compaction.result().outcome == "done":
             self.history.retry_step()
             return True

@@ -44,22 +44,26 @@ class Diary:
 class Driven:
     """A thread with everything that can be done beside it."""
 
-    def __init__(self, thread: AgentThread, store: MemoryStore, model: ScriptedModel) -> None:
+    def __init__(
+        self, thread: AgentThread, store: MemoryStore, model: ScriptedModel, summariser: ScriptedModel
+    ) -> None:
         self.thread = thread
         self.store = store
         self.model = model
+        self.summariser = summariser
 
     @classmethod
-    async def load(cls, refusals: int = 0, summary: str = "They said hello.", **options: Any) -> "Driven":
+    async def load(cls, refusals: int = 0, summary: str | Reply = "They said hello.", **options: Any) -> "Driven":
         """An agent that echoes; its first answers to `two` are refused as too long."""
         left = [Failure(413)] * refusals
 
         def script(asked: Asked) -> Reply:
             failing = asked.user_text == "two" and left
-            return Reply(f"you said {asked.user_text}", failures=[left.pop()] if failing else ())
+            return Reply(f"you said {asked.user_text}", failures=[left.pop()] * 9 if failing else ())
 
         store, model = MemoryStore(), ScriptedModel(script)
-        compaction = Compaction(context_window=10_000, keep=0.0, model=ScriptedModel(lambda _: summary))
+        summariser = ScriptedModel(lambda _: summary)
+        compaction = Compaction(context_window=10_000, keep=0.0, model=summariser)
         agents = Agents([Agent("demo", model=model, compaction=compaction, **options)])
         thread = await AgentThread.load(
             store,
@@ -71,7 +75,7 @@ class Driven:
             compact=CompactActivities(store, agents).execute,
             agent="demo",
         )
-        return cls(thread, store, model)
+        return cls(thread, store, model, summariser)
 
     async def ask(self, text: str) -> str:
         """Words, and what is answered."""
@@ -79,6 +83,11 @@ class Driven:
         while await self.thread.step():
             pass
         return answer_text((await self.messages())[-1])
+
+    @property
+    def compaction(self) -> bool:
+        """Whether the summariser is asked."""
+        return bool(self.summariser.requests)
 
     async def messages(self) -> tuple[Message, ...]:
         """The path as models see it."""
@@ -139,6 +148,21 @@ async def test_a_request_that_was_too_long_is_made_again_after_a_compaction() ->
     await driven.ask("one")
     assert await driven.ask("two") == "you said two"
     assert "They said hello." in str(driven.model.requests[-1].messages[0])
+
+
+async def test_who_cancels_the_wait_for_a_compaction_may_go_on() -> None:
+    """A step that is cancelled meanwhile and taken up again waits for the same compaction, and is answered then."""
+    driven = await Driven.load(refusals=2, summary=Reply("They said hello.", start_delay_s=0.3))
+    await driven.ask("one")
+    driven.thread.put(UserMessage(id="two", text="two"))
+    stepping = asyncio.create_task(driven.thread.step())
+    await eventually(lambda: driven.compaction)
+    stepping.cancel()
+    await asyncio.wait({stepping})
+    assert stepping.cancelled()
+    while await driven.thread.step():
+        pass
+    assert answer_text((await driven.messages())[-1]) == "you said two"
 
 
 async def test_it_is_made_again_once() -> None:
