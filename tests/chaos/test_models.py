@@ -9,6 +9,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from perdure import ids
 from perdure.agent import Agent
+from perdure.client import PerdureClient
 from perdure.compaction import Compaction
 from perdure.contract import COMPACTED
 from perdure.limits import Limits
@@ -164,6 +165,60 @@ async def test_twenty_requests_at_once_are_one_or_two_compactions(start_stack: S
     assert await stack.client.ask(thread, "two") == "you said two"
     assert len(talker.summariser.requests) <= 2
     assert (await stack.client.status(thread)).problems == ()
+
+
+# -- what people do while a turn waits for a compaction --------------------------------------------------------------
+
+
+async def act(client: PerdureClient, thread: str, what: str) -> None:
+    """Do something to the thread whose last turn waits."""
+    messages = await client.history(thread)
+    match what:
+        case "stop":
+            await client.stop(thread)
+        case "delete the words":
+            await client.delete_message(thread, messages[-2].id)
+        case "delete the answer":
+            await client.delete_message(thread, messages[-1].id)
+        case "switch":
+            await client.switch_branch(thread, messages[1].id)
+        case "regenerate":
+            await client.regenerate(thread, messages[1].id)
+        case _:
+            await client.send(thread, "more", mode="steer")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "reason", "shown"),
+    [
+        ("stop", "cancelled", True),
+        ("delete the words", "error", True),
+        ("delete the answer", None, False),
+        ("switch", None, True),
+        ("regenerate", None, False),
+        ("steer", "steered", True),
+    ],
+)
+async def test_a_turn_that_waits_can_be_acted_upon(
+    what: str, reason: str | None, shown: bool, start_stack: StackFactory, thread: str
+) -> None:
+    """Nobody waits for the summariser, also where the run ends meanwhile; the next words are answered."""
+    talker = Talker(Reply("They said hello.", start_delay_s=1.0), limits=Limits(history_events=30))
+    stack = await start_stack(talker.agent)
+    await stack.client.ask(thread, "one")
+    await stack.client.ask(thread, "one and a half")
+    talker.refusals = 1
+    await stack.client.send(thread, "two")
+    await talker.summarising()
+    waiting = (await stack.client.history(thread))[-1].id
+    await asyncio.wait_for(act(stack.client, thread, what), 10)
+    assert await asyncio.wait_for(stack.client.ask(thread, "three", mode="queue"), 20) == "you said three"
+    messages = await stack.client.history(thread, whole=True)
+    assert faults(messages) == []
+    found = [message.status.reason for message in messages if message.id == waiting]
+    assert found == ([reason] if shown else [])
+    assert len(await chained_runs(stack.temporal, thread)) > 1
 
 
 # -- hooks that hang -------------------------------------------------------------------------------------------------
