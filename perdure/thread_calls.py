@@ -42,6 +42,7 @@ _PASSING: Final = frozenset(
 )
 _TIMED_OUT: Final = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
 _UPDATE_OF_ENDED_RUN: Final = "AcceptedUpdateCompletedWorkflow"
+_NO_POLLER: Final = "no poller seen for task queue"
 _UPDATE_OF_FAILED_TASK: Final = "update due to unexpected workflow task failure"
 
 
@@ -225,7 +226,7 @@ class ThreadCalls:
             # The SDK turns the cancellation of our own task into an error; it must reach whoever cancelled.
             return asyncio.CancelledError()
         status = error.status if isinstance(error, RPCError) else RPCStatusCode.DEADLINE_EXCEEDED
-        if status in _TIMED_OUT:
+        if status in _TIMED_OUT or _NO_POLLER in str(error):
             return self.no_worker()
         if status is RPCStatusCode.NOT_FOUND:
             return NoRunningWorkflow(str(error))
@@ -248,7 +249,8 @@ def _memo(start: ThreadStart) -> dict[str, Any] | None:
 def _is_passing(error: Exception) -> bool:
     if isinstance(error, RPCError):
         # A signal that comes while a run ends fails the last task of the run, and the updates that came with it.
-        return error.status in _PASSING or _UPDATE_OF_FAILED_TASK in str(error)
+        # And a query is refused at once where no worker has asked for work lately: one may just be busy, or starting.
+        return error.status in _PASSING or any(text in str(error) for text in (_UPDATE_OF_FAILED_TASK, _NO_POLLER))
     # The run is about to continue as new, or it has ended between taking the update and answering it.
     return isinstance(error.__cause__, ApplicationError) and error.__cause__.type in (
         ErrorType.BUSY,

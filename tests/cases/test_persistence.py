@@ -229,7 +229,8 @@ async def test_case_70_what_a_tool_has_returned_is_never_replaced(converse: Conv
     turn, (call_id,) = await talk.paused()
     await talk.client.tool_result(talk.thread, call_id, "first")
     await talk.until(turn, "complete")
-    await talk.client.tool_result(talk.thread, call_id, "second", message_id=turn)
+    with pytest.raises(UsageError, match="did not count"):
+        await talk.client.tool_result(talk.thread, call_id, "second", message_id=turn)
     assert results_of(await talk.message(turn)) == [("ok", "first")]
     assert len([one for one in store.operations if isinstance(one, StoreLateResult)]) <= 1
     assert len(talk.model.requests) == 2

@@ -21,6 +21,7 @@ MET_A_SIGNAL = "Unable to perform workflow execution update due to unexpected wo
         ("connection refused", RPCStatusCode.UNAVAILABLE, True),
         # A run that ends while a signal comes: its last task is refused, and the updates in it with it.
         (MET_A_SIGNAL, RPCStatusCode.FAILED_PRECONDITION, True),
+        ("no poller seen for task queue recently, worker may be down", RPCStatusCode.FAILED_PRECONDITION, True),
         ("Cannot query workflow due to Workflow Task in failed state.", RPCStatusCode.FAILED_PRECONDITION, False),
         ("no such namespace", RPCStatusCode.NOT_FOUND, False),
     ],

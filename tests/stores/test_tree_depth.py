@@ -70,7 +70,7 @@ def soon(request: pytest.FixtureRequest, store: Store) -> Soon:
 def _worked(pid: int) -> float:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except FileNotFoundError:  # the connection that has asked for the others is gone
+    except (FileNotFoundError, ProcessLookupError):  # the connection that has asked for the others is gone
         return 0.0
     user, system = stat.rpartition(") ")[2].split()[11:13]
     return (int(user) + int(system)) / TICKS_PER_S
