@@ -180,7 +180,9 @@ async def _new_state(
             await hook(replace(run, state=kept.values), outcome)
         if not is_json(kept.values):
             raise UsageError("what it left in its state is not JSON, so nothing of it was kept")
-    except (Exception, asyncio.CancelledError) as error:  # whatever a provider raises
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # whatever a provider raises, `sys.exit` included
         raise_if_stopped(error)
         raise _HookFailed(provider, run, error) from error
     return kept if kept.values != (stored.values if stored else {}) else None

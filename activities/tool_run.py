@@ -20,7 +20,7 @@ async def run_tool(tool: Tool, arguments: str) -> ToolOutput:
     try:
         checked = tool.validate(arguments)
     except Exception as error:  # validators of parameter types are code of the tool's author
-        return error_output(str(error) if isinstance(error, ValueError) else _described(error))
+        return error_output(str(error) if isinstance(error, ValueError) else described(error))
     deadline = asyncio.timeout(tool.timeout.total_seconds())
     try:
         async with deadline:
@@ -35,7 +35,7 @@ async def run_tool(tool: Tool, arguments: str) -> ToolOutput:
             return error_output(_late(tool))
         if isinstance(error, ToolError) and str(error).strip():
             return error_output(str(error))
-        return error_output(_described(error))
+        return error_output(described(error))
 
 
 async def _call(tool: Tool, arguments: dict[str, Any]) -> ToolOutput:
@@ -55,7 +55,8 @@ def _late(tool: Tool) -> str:
     return sentence if inspect.iscoroutinefunction(tool.function) else f"{sentence} It may still be running."
 
 
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
+    """What an error says, whatever it is: code of others raises it."""
     try:
         text = str(error)
     except Exception:  # an exception that cannot say what it is still has a type

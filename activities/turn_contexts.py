@@ -19,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.catalog import Catalog
 from activities.recent import Recent
+from activities.tool_run import described
 from activities.whole_turn import whole_turn
 from perdure import ids
 from perdure.agent import Agent
@@ -155,14 +156,17 @@ def reason(error: BaseException, provider: ContextProvider) -> str:
         case UsageError():
             return clip(str(error), DETAIL_CHARS)
         case _:
-            return clip(f"{type(error).__name__}: {error}", DETAIL_CHARS)
+            return clip(described(error), DETAIL_CHARS)
 
 
 def raise_if_stopped(error: BaseException) -> None:
-    """Pass a cancellation on, unless it is the hook's own: it awaited something that was cancelled."""
+    """Pass a cancellation on, also one that the hook has turned into another error.
+
+    Not its own: then it has awaited something that was cancelled.
+    """
     task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-        raise error
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error
 
 
 async def _asked(provider: ContextProvider, run: ProviderRun, stored: ProviderState | None) -> ProviderContext:
@@ -173,7 +177,9 @@ async def _asked(provider: ContextProvider, run: ProviderRun, stored: ProviderSt
         async with asyncio.timeout(timeout_of(provider).total_seconds()):
             answer = await hook(replace(run, state=state.values))
         return said(provider, answer, run.step)
-    except (Exception, asyncio.CancelledError) as error:  # whatever a provider raises: it is required or left out
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # whatever a provider raises, `sys.exit` included: it is required or left out
         raise_if_stopped(error)
         sentence = f"Context provider {provider.name!r} failed: {reason(error, provider)}."
         if is_required(provider):

@@ -34,18 +34,23 @@ FIRST_WAIT_S = 0.2
 """How often one is tried to begin while another has its name, and how long the first wait is; each is twice the one
 before. One that has just told how it went still closes, and that is a matter of moments."""
 
+REST = 5
+"""Long requests for which none is begun after one that found nothing to leave out: instructions and tools may fill a
+window by themselves, and every request would begin another one."""
+
 ENDED = "The compaction was ended from outside."
 
 
 class CompactionState(Wire):
     """What a run hands on: how many were begun, in which turn the one that runs was, how many failed in a row.
 
-    `running` is 0 if none runs.
+    `running` is 0 if none runs. For the next `rests` long requests none is begun.
     """
 
     begun: int = 0
     running: int = 0
     failures: int = 0
+    rests: int = 0
 
 
 class Compactions:
@@ -72,7 +77,12 @@ class Compactions:
         Of one that a run before has begun it is not known whether it was ended from outside. If it matters, `forced`,
         another one is tried to begin, which the name that they share refuses as long as the first runs.
         """
-        if point.message_id is None or self._is_held or (self._is_recent(turn) and not forced):
+        if point.message_id is None or self._is_held:
+            return
+        if not forced and self._is_recent(turn):
+            return
+        if not forced and self.state.rests > 0:
+            self.state = self.state.with_(rests=self.state.rests - 1)
             return
         self.state = self.state.with_(begun=self.state.begun + 1, running=max(turn, 1))
         self.last = None
@@ -97,7 +107,10 @@ class Compactions:
                 self._board.line("Compaction", f"{result.covered} messages are summed up for the model.")
             case "failed" | "empty":
                 self._failed(result.detail or "the summariser said nothing.")
-            case "nothing" | "void":
+            case "nothing":
+                self.state = self.state.with_(rests=REST)
+                self._board.line("Compaction", "There is nothing that could be left out.")
+            case "void":
                 pass
 
     def _failed(self, why: Text) -> None:

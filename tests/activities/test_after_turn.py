@@ -146,6 +146,20 @@ async def test_a_hook_that_cancels_itself_is_a_failure_like_any_other() -> None:
     assert len(other.told) == 1
 
 
+async def test_a_hook_that_ends_the_process_is_a_failure_like_any_other() -> None:
+    """`sys.exit` in a provider ends no worker; the others still run."""
+
+    class Leaving(Teller):
+        @override
+        async def after_run(self, run: ProviderRun, outcome: RunOutcome) -> None:
+            raise SystemExit(3)
+
+    other = Teller("c")
+    turn = await Settled.start(other, Leaving("b"))
+    assert "SystemExit: 3" in (await failed(turn.after())).message
+    assert len(other.told) == 1
+
+
 async def test_a_sink_that_fails_warns_and_the_turn_goes_on() -> None:
     """It is a problem of the thread and nobody tries again. Control: without `write_only` it fails the activity."""
     sink = Teller("audit", failures=5, write_only=True)

@@ -230,6 +230,27 @@ async def test_a_provider_that_cancels_itself_is_a_failure_like_any_other() -> N
     assert result.problems == ("Context provider 'b' failed: it was cancelled. The turn goes on without it.",)
 
 
+class Mute(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(SystemExit(3), "SystemExit: 3"), (BaseException("odd"), "BaseException: odd"), (Mute(), "Mute")],
+)
+async def test_whatever_a_provider_raises_is_its_failure(error: BaseException, why: str) -> None:
+    """It ends no worker and no turn: an optional one is left out with its reason, and the model is asked."""
+    agent = scripted(["fine"], context=[Silent("b", error, required=False)])
+    thread = await Conversation.start(agent)
+    await thread.say("hi")
+    result = await thread.complete()
+    assert result.preview == "fine"
+    assert result.problems == (f"Context provider 'b' failed: {why}. The turn goes on without it.",)
+
+
 async def test_a_stop_does_not_wait_for_a_provider() -> None:
     """One that hangs is cancelled, and nothing is stored of it; the optional one is no exception."""
     teller = Silent("b", hangs=True, required=False)

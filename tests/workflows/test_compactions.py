@@ -3,6 +3,7 @@
 from perdure.agent import Agent
 from perdure.compaction import Compaction
 from perdure.contract import COMPACTED, CompactResult
+from perdure.messages import Usage
 from perdure.testing import Asked, Failure, Reply, ScriptedModel
 from perdure.watch import answer_text
 from tests.eventually import eventually
@@ -20,6 +21,7 @@ class Talker:
     def __init__(self, summary: str | Reply = "They said hello.", compaction: Compaction | None = None) -> None:
         self.summary = summary
         self.refusals = 0
+        self.usage: Usage | None = None
         self.model = ScriptedModel(self._answer)
         self.summariser = ScriptedModel(lambda _: self.summary)
         self.agent = Agent(
@@ -31,7 +33,7 @@ class Talker:
     def _answer(self, asked: Asked) -> Reply:
         failures = [TOO_LONG] if self.refusals else []
         self.refusals = max(self.refusals - 1, 0)
-        return Reply(f"you said {asked.user_text[:20]}", failures=failures)
+        return Reply(f"you said {asked.user_text[:20]}", failures=failures, usage=self.usage)
 
     @property
     def first_words(self) -> str:
@@ -170,3 +172,26 @@ async def _transcript_says(stack: Stack, thread: str, words: str) -> bool:
 
 async def _problems(stack: Stack, thread: str) -> tuple[str, ...]:
     return (await stack.client.status(thread)).problems
+
+
+async def test_a_window_that_is_full_of_instructions_begins_one_now_and_then(
+    start_stack: StackFactory, thread: str
+) -> None:
+    """Every request is long, and nothing can be left out: not every one of them begins a compaction; a person may."""
+    talker = Talker()
+    talker.agent.instructions = LONG
+    talker.usage = Usage(input_tokens=9_000, output_tokens=9)
+    stack = await start_stack(talker.agent)
+    await stack.client.ask(thread, "0")
+    await eventually(lambda: _transcript_says(stack, thread, "nothing that could be left out"))
+    for number in range(1, 4):
+        await stack.client.ask(thread, f"{number}")
+    assert await _begun(stack, thread) == 1
+    await stack.client.compact(thread)
+    await eventually(lambda: summed_up(stack, thread))
+    assert await _begun(stack, thread) == 2
+
+
+async def _begun(stack: Stack, thread: str) -> int:
+    events = [event async for event in stack.handle(thread).fetch_history_events()]
+    return sum(event.HasField("start_child_workflow_execution_initiated_event_attributes") for event in events)
