@@ -74,7 +74,7 @@ def usage_words(usage: Usage) -> list[str]:
     """Model calls, tokens and money, for people."""
     words = [
         quantity(usage.requests, "model call"),
-        f"{usage.input_tokens:,} tokens in",
+        f"{quantity(usage.input_tokens, 'token')} in",
         f"{usage.output_tokens:,} out",
     ]
     if usage.cached_tokens:

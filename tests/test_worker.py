@@ -111,6 +111,8 @@ FILE = (str(ROOT / "worker.py"),)
         (PERDURE, "my_agents:unknown_model", "Unknown model 'no-such-provider:best'"),
         (PERDURE, "my_agents:no_key", "Model 'openai:gpt-5' needs a key: set OPENAI_API_KEY"),
         (FILE, "my_agents:nobody", "There is no 'nobody' in module 'my_agents'"),
+        ((*PERDURE, "--check"), "my_agents:unknown_model", "Unknown model 'no-such-provider:best'"),
+        ((*PERDURE, "--check"), "my_agents:no_key", "Model 'openai:gpt-5' needs a key: set OPENAI_API_KEY"),
     ],
 )
 async def test_agents_that_cannot_be_served(command: tuple[str, ...], target: str, said: str, folder: Path) -> None:

@@ -115,6 +115,7 @@ class Compactions:
 
     def _failed(self, why: Text) -> None:
         self.state = self.state.with_(failures=self.state.failures + 1)
+        self._board.line("Compaction", f"failed: {why}")
         if self.state.failures >= FAILURES:
             self._board.problem(
                 f"The conversation could not be compacted, {self.state.failures} times in a row: {why}",

@@ -39,7 +39,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import seen
     from workflows.compactions import CompactionState
     from workflows.durability import PAYLOAD_BYTES
-    from workflows.failure import sentence
+    from workflows.failure import model_failure
     from workflows.handlers import refusal
     from workflows.parent import tell_parent
     from workflows.problems import Problems
@@ -188,7 +188,7 @@ class ThreadWorkflow(ThreadShortening):
         except ActivityError as error:
             if self._may_shorten(error, turn):
                 return
-            self._fail(sentence(error, "The model call failed"))
+            self._fail(model_failure(error))
         else:
             self._history.handle_step(outline)
             self._history.flush_turn_trimming_reasoning()

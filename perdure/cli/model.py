@@ -35,6 +35,11 @@ def compact(thread: Thread) -> None:
 
     async def run(client: PerdureClient) -> None:
         await client.compact(thread)
-        typer.echo("The conversation is made shorter for the model, beside what else goes on. What was said stays.")
+        if (await client.counts(thread)).total == 0:
+            raise UsageError(f"Nothing was said in {one_line(thread)} yet, so there is nothing to make shorter.")
+        typer.echo(
+            "The conversation is being made shorter for the model, beside what else goes on. What was said stays; "
+            "`perdure history` shows what the model reads instead, as soon as it does."
+        )
 
     with_client(run)

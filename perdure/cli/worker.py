@@ -10,7 +10,7 @@ from perdure.cli.options import AGENTS_HELP
 def worker(
     agents: Annotated[str | None, typer.Argument(metavar="MODULE:ATTRIBUTE", help=AGENTS_HELP)] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only find out whether these agents can be loaded, and end.")
+        bool, typer.Option("--check", help="Only find out whether these agents and their models can be used, and end.")
     ] = False,
 ) -> None:
     """Serve agents: run their threads, model calls and tools.
@@ -25,6 +25,10 @@ def worker(
     configure_logs(settings)
     served = load_agents(agents or DEMO)
     if check:
+        from perdure.models import check as check_model
+
+        for agent in served.values():
+            check_model(agent.model, agent.settings, agent.history)
         typer.echo(f"{agents or DEMO} can be served: {', '.join(served)}.")
         return
     from worker import run  # takes a second to import, and a wrong name should not have to wait for it

@@ -58,6 +58,7 @@ async def test_a_closed_thread_is_not_started(desk: Desk) -> None:
     """A script that goes on with it is told before it says anything to it; one that is open is the control."""
     assert await desk.does("start") == f"{desk.thread}\n"
     assert await desk.does("start") == f"{desk.thread}\n"
+    assert "Nothing was said" in await desk.fails("compact")
     await desk.does("close")
     assert "is closed and takes nothing more" in await desk.fails("start")
     assert "is closed and takes nothing more" in await desk.fails("compact")
@@ -80,7 +81,7 @@ async def test_the_history_shows_what_is_summed_up(desk: Desk) -> None:
     ]
     texts = [line["parts"][0]["text"] for line in await desk.lines("history")]
     assert texts == ["one", "answer 1 to one", "two", "answer 1 to two"]
-    assert (await desk.does("compact")).startswith("The conversation is made shorter for the model")
+    assert (await desk.does("compact")).startswith("The conversation is being made shorter for the model")
     assert await desk.client.ask(desk.thread, "three") == "answer 1 to three"
 
 
