@@ -11,7 +11,7 @@ SENTENCE_CHARS = 500
 
 
 _BEFORE_THE_MODEL = (ErrorType.CONFIGURATION, ErrorType.USAGE, ErrorType.CONTEXT)
-"""Failures of a model call for which no model was asked: its agent, its model or a context provider was not to be had."""
+"""Failures of a model call for which no model was asked: agent, model or a context provider was not to be had."""
 
 
 def sentence(error: BaseException, what: str) -> str:
