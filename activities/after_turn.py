@@ -3,7 +3,8 @@
 Its message is durable by then, and nothing here changes it. Providers are told in reverse order. One that has finished
 is remembered together with what it keeps, in one transaction, so whoever tries again runs those that are left; one
 whose worker dies between its hook and that moment runs again, with the state that it began with. What fails is tried
-again and does not keep the others from running.
+again and does not keep the others from running. Two kinds of failure are final: that of a sink, and state that is not
+JSON, which the hook would leave again, with its effects repeated.
 """
 
 import asyncio
@@ -90,7 +91,7 @@ class AfterTurnActivities:
         return result
 
     async def _tell_all(self, agent: Agent, request: AfterTurnRequest, told: list[ContextProvider]) -> AfterTurnResult:
-        """Run what is left. What sinks could not do is a problem, and no more."""
+        """Run what is left. What fails for good is a problem, and no more."""
         names = tuple(provider.name for provider in told)
         finished = await store_call(self._store.finished_hooks(request.thread_id, request.turn))
         left = [provider for provider in told if provider.name not in finished]
@@ -103,22 +104,21 @@ class AfterTurnActivities:
             problem = f"Turn {request.turn} was deleted before its context providers were told of it."
             return AfterTurnResult(problems=(problem,))
         failed: list[str] = []
-        sinks: dict[str, str] = {}
+        problems: list[str] = []
         for provider in left:
             try:
                 await self._tell(provider, run, outcome)
             except _HookFailed as failure:
                 _warn(provider, run, str(failure))
-                if is_sink(provider):
-                    sinks[provider.name] = str(failure)
+                if failure.is_final:
+                    # Now, and not when all have run: the retry that another one needs must not run this one again.
+                    await store_call(self._store.finish_hook(run.thread_id, run.turn, provider.name))
+                    problems.append(str(failure))
                 else:
                     failed.append(str(failure))
         if failed:
-            # Sinks that failed are not finished yet, so they get another chance along with these.
-            raise ApplicationError(" ".join([*failed, *sinks.values(), "It is tried again."]), type=ErrorType.CONTEXT)
-        for name in sinks:
-            await store_call(self._store.finish_hook(run.thread_id, run.turn, name))
-        return AfterTurnResult(finished=names, problems=tuple(sinks.values()))
+            raise ApplicationError(" ".join(failed + problems), type=ErrorType.CONTEXT)
+        return AfterTurnResult(finished=names, problems=tuple(problems))
 
     async def _tell(self, provider: ContextProvider, run: ProviderRun, outcome: RunOutcome) -> None:
         """Run a hook, and remember that together with its state.
@@ -160,11 +160,19 @@ class AfterTurnActivities:
 
 
 class _HookFailed(Exception):
-    """A hook failed; the text says which, and why."""
+    """A hook failed; the text says which, and why. A final failure is not tried again."""
 
     def __init__(self, provider: ContextProvider, run: ProviderRun, error: BaseException) -> None:
         what = reason(error, provider)
         super().__init__(f"Context provider {provider.name!r} failed after turn {run.turn}: {what}.")
+        self.is_final = is_sink(provider) or isinstance(error, _NotJson)
+
+
+class _NotJson(UsageError):
+    """A hook has left in its state what cannot be stored."""
+
+    def __init__(self) -> None:
+        super().__init__("what it left in its state is not JSON, so nothing of it was kept")
 
 
 async def _new_state(
@@ -179,7 +187,7 @@ async def _new_state(
         async with asyncio.timeout(timeout_of(provider).total_seconds()):
             await hook(replace(run, state=kept.values), outcome)
         if not is_json(kept.values):
-            raise UsageError("what it left in its state is not JSON, so nothing of it was kept")
+            raise _NotJson
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # whatever a provider raises, `sys.exit` included

@@ -36,7 +36,7 @@ from perdure.context import (
     tools_of,
 )
 from perdure.contract import CompleteRequest
-from perdure.errors import UsageError
+from perdure.errors import InvalidContext, UsageError
 from perdure.history_provider import HistoryProvider
 from perdure.messages import ContextPart, Message
 from perdure.policy import ErrorType
@@ -69,7 +69,8 @@ class TurnContexts:
         An agent without providers that are asked costs nothing.
 
         Raises:
-            ApplicationError: of type `ErrorType.CONTEXT`, if a required provider fails; another try may help.
+            ApplicationError: of type `ErrorType.CONTEXT`, if a required provider fails; another try may help, unless
+                what it returned is no context.
         """
         asked = [provider for provider in agent.context if before_hook(provider)]
         if not asked:
@@ -183,7 +184,9 @@ async def _asked(provider: ContextProvider, run: ProviderRun, stored: ProviderSt
         raise_if_stopped(error)
         sentence = f"Context provider {provider.name!r} failed: {reason(error, provider)}."
         if is_required(provider):
-            raise ApplicationError(f"{sentence} It is asked again.", type=ErrorType.CONTEXT) from error
+            # State of another version is no such mistake: a worker that reads it may make the next try.
+            is_mistake = isinstance(error, InvalidContext)
+            raise ApplicationError(sentence, type=ErrorType.CONTEXT, non_retryable=is_mistake) from error
         structlog.get_logger("perdure.context").warning(
             "a context provider was left out", thread=run.thread_id, provider=provider.name, reason=sentence
         )

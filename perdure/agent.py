@@ -71,6 +71,8 @@ class Agent:
         check_approval(f"Agent {name!r}", approval, by_name=True)
         self.name = name
         self.context = tuple(context)
+        for provider in self.context:
+            check_provider(name, provider)
         self.model = model
         self.instructions = instructions
         self.limits = limits or Limits()
@@ -113,8 +115,6 @@ class Agent:
 
     def _check_context(self) -> None:
         """Refuse providers that get in each other's way, when the agent is declared and not when it runs."""
-        for provider in self.context:
-            check_provider(self.name, provider)
         names = [provider.name for provider in self.context]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigurationError(f"Agent {self.name!r} has two context providers named {twice!r}; rename one.")

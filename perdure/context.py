@@ -9,9 +9,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, cast, runtime_checkable
 
-from perdure.errors import ConfigurationError, UsageError
+from pydantic import ValidationError
+
+from perdure.errors import ConfigurationError, InvalidContext
 from perdure.messages import Message, Status
 from perdure.tools import Tool
 from perdure.turn_context import ContextMessage, ProviderContext
@@ -93,13 +95,13 @@ class ContextProvider(Protocol):
     Attributes:
         name: tells it from the agent's others, and is what its state and its messages are kept under.
         tools: all tools that it may ever offer.
-        required: without it no model is asked: the step fails and is tried again. One that is not is left out, and
-            the turn says so.
+        required: without it no model is asked: the step fails and is tried again, or the turn fails if what it
+            returned is no context. One that is not is left out, and the turn says so.
         timeout: how long a hook of it may take.
         each_call: it is asked before every model call, and not once in a turn.
         schema_version: of its state; state of another version is refused and kept.
         write_only: it only writes down what happened (an audit log, an evaluation): if its hook after a turn fails,
-            the thread says so and goes on.
+            the thread says so and goes on, and the hook is not tried again.
         load_messages: it gives the model the conversation, of which there is one in an agent.
     """
 
@@ -139,6 +141,19 @@ def check_provider(agent: str, provider: ContextProvider) -> None:
             raise ConfigurationError(f"{who}: `{hook}` must be an `async def`.")
     if timeout_of(provider) <= timedelta():
         raise ConfigurationError(f"{who}: within a timeout of {timeout_of(provider)} nothing can be asked.")
+    _check_tools(provider)
+
+
+def _check_tools(provider: ContextProvider) -> None:
+    who, made = f"Context provider {provider.name!r}", "`function_tool(...)`"
+    tools: object = getattr(provider, "tools", ())
+    if not isinstance(tools, Iterable) or isinstance(tools, str):
+        raise ConfigurationError(f"{who}: its `tools` are a list of what {made} makes.")
+    for tool in cast("Iterable[object]", tools):
+        if isinstance(tool, Tool):
+            continue
+        what = f"{tool.__name__} is a plain function" if inspect.isroutine(tool) else f"{tool!r} is none"
+        raise ConfigurationError(f"{who}: its tools are made with {made}; {what}.")
 
 
 def has_hooks(providers: Iterable[ContextProvider]) -> bool:
@@ -190,16 +205,26 @@ def said(provider: ContextProvider, answer: object, step: int) -> ProviderContex
     """What a hook before a run has returned, as it is kept: nothing is shared with the provider.
 
     Raises:
-        UsageError: if it is no context, or offers tools that the provider does not declare.
+        InvalidContext: if it is no context, or offers tools that the provider does not declare.
     """
     if answer is None:
         return ProviderContext(source=provider.name, step=step)
     if not isinstance(answer, Context):
-        raise UsageError(f"it returned {type(answer).__name__}, not a Context or None")
+        raise InvalidContext(f"it returned {type(answer).__name__}, not a Context or None")
+    try:
+        return _kept(provider, answer, step)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidContext(f"its `{first['loc'][0]}` are not valid: {first['msg']}") from error
+    except TypeError as error:
+        raise InvalidContext(f"its Context is not valid: {error}") from error
+
+
+def _kept(provider: ContextProvider, answer: Context, step: int) -> ProviderContext:
     tools = None if answer.tools is None else tuple(answer.tools)
     declared = {tool.name for tool in tools_of(provider)}
     if unknown := [name for name in tools or () if name not in declared]:
-        raise UsageError(f"it offers the tool {unknown[0]!r}, which is none of its `tools`")
+        raise InvalidContext(f"it offers the tool {unknown[0]!r}, which is none of its `tools`")
     return ProviderContext(
         source=provider.name,
         instructions=answer.instructions,
@@ -212,7 +237,7 @@ def said(provider: ContextProvider, answer: object, step: int) -> ProviderContex
 
 def _messages(given: Sequence[ContextMessage | str]) -> tuple[ContextMessage, ...]:
     if isinstance(given, str):
-        raise UsageError("its messages are one text; put it into a list")
+        raise InvalidContext("its messages are one text; put it into a list")
     return tuple(ContextMessage(text=one) if isinstance(one, str) else one for one in given)
 
 

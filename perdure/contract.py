@@ -183,7 +183,7 @@ class AfterTurnRequest(Wire):
 
 
 class AfterTurnResult(Wire):
-    """Output of `after_turn`: which providers' hooks have run, and what sinks could not do, which nobody waits for."""
+    """Output of `after_turn`: which providers' hooks have run, and what went wrong in them for good."""
 
     finished: tuple[Text, ...] = ()
     problems: tuple[Text, ...] = ()

@@ -4,6 +4,7 @@ PerdureError
 ├── UsageError             somebody asked for something that cannot be: bad input, wrong option
 │   ├── UnknownAgent       no agent of this name is served here
 │   ├── UnknownMessage     no message of this id is in the thread
+│   ├── InvalidContext     a context provider returned what is no context; it would do so again
 │   ├── ThreadClosed       the thread takes nothing more
 │   └── NotTaken           the thread did not take a message; what became of it is told
 ├── ConfigurationError     a setting is missing or wrong; the process cannot start
@@ -52,6 +53,10 @@ class UnknownAgent(UsageError, KeyError):
 
 class UnknownMessage(UsageError):
     """There is no message of this id in the thread."""
+
+
+class InvalidContext(UsageError):
+    """A context provider returned what is no context. It is a mistake of its program, which no retry puts right."""
 
 
 class ThreadClosed(UsageError):

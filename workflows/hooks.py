@@ -78,5 +78,6 @@ class Hooks:
             retry_policy=POLICY.retry,
             summary=f"after turn {request.turn}",
         )
-        for problem in result.problems:
-            self._board.problem(problem, about="hooks")
+        if result.problems:
+            # As one, since of those about the same only the last is shown.
+            self._board.problem(" ".join(result.problems), about="hooks")

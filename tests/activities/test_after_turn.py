@@ -92,7 +92,7 @@ async def test_a_hook_that_fails_is_named_and_tried_again_and_the_others_run_onc
     turn = await Settled.start(*tellers)
     with capture_logs() as logs:
         error = await failed(turn.after())
-    assert "Context provider 'b' failed after turn 1: ValueError: b is broken." in error.message
+    assert error.message == "Context provider 'b' failed after turn 1: ValueError: b is broken."
     assert (error.type, error.non_retryable) == (ErrorType.CONTEXT, False)
     assert [log["provider"] for log in logs] == ["b"]
     assert journal[3:] == ["after c", "after b", "after a"]
@@ -172,15 +172,20 @@ async def test_a_sink_that_fails_warns_and_the_turn_goes_on() -> None:
     await failed((await Settled.start(sink)).after())
 
 
-async def test_a_sink_gets_another_chance_when_others_are_tried_again() -> None:
-    """Nothing of it was kept, and the retry comes anyway."""
-    sink, other = Teller("audit", failures=1, write_only=True), Teller("other", failures=1)
-    turn = await Settled.start(sink, other)
-    error = await failed(turn.after())
+async def test_a_sink_is_told_once_though_others_are_tried_again() -> None:
+    """Whether it failed or not; its failure is in the log, and along with theirs."""
+    journal: list[str] = []
+    sink, other = Teller("audit", journal=journal, failures=1, write_only=True), Teller("other", failures=1)
+    turn = await Settled.start(other, sink)
+    with capture_logs() as logs:
+        error = await failed(turn.after())
     assert "'other'" in error.message
     assert "'audit'" in error.message
-    assert await turn.after() == AfterTurnResult(finished=("other", "audit"))
-    assert len(sink.told) == 1
+    assert [log["provider"] for log in logs] == ["audit", "other"]
+    assert await turn.store.finished_hooks("t", 1) == ("audit",)
+    assert await turn.after() == AfterTurnResult(finished=("audit", "other"))
+    assert journal.count("after audit") == 1
+    assert len(other.told) == 1
 
 
 async def test_a_hook_whose_worker_dies_runs_again_on_the_same_state() -> None:
@@ -226,19 +231,42 @@ async def test_a_hook_runs_again_on_the_state_that_another_turn_has_written_mean
     assert (state.values, state.version) == ({"turns": 2}, 2)
 
 
-async def test_state_that_is_not_json_is_refused_and_nothing_of_it_is_kept() -> None:
-    """Before anything is written; the provider is named."""
+class Odd(Teller):
+    """Leaves in its state what cannot be stored."""
 
-    class Odd(Teller):
-        @override
-        async def after_run(self, run: ProviderRun, outcome: RunOutcome) -> None:
-            run.state.update(fine=1, odd=object())
+    @override
+    async def after_run(self, run: ProviderRun, outcome: RunOutcome) -> None:
+        await super().after_run(run, outcome)
+        run.state.update(fine=1, odd=object())
 
-    turn = await Settled.start(Odd("b"))
+
+NOT_JSON = "Context provider 'b' failed after turn 1: what it left in its state is not JSON, so nothing of it was kept."
+
+
+async def test_state_that_is_not_json_is_refused_and_the_hook_is_not_run_again() -> None:
+    """It would leave the same again, and do again what it does elsewhere. Its old state stays; the others are told."""
+    odd, others = Odd("b"), [Teller("a"), Teller("c")]
+    turn = await Settled.start(others[0], odd, others[1])
+    old = ProviderState(values={"turns": 7})
+    await turn.store.finish_hook("t", 9, "b", old)
+    with capture_logs() as logs:
+        assert await turn.after() == AfterTurnResult(finished=("c", "b", "a"), problems=(NOT_JSON,))
+    assert [log["reason"] for log in logs] == [NOT_JSON]
+    assert (await turn.store.get_provider_states("t"))["b"].values == old.values
+    assert [len(one.told) for one in (odd, *others)] == [1, 1, 1]
+    assert await turn.after() == AfterTurnResult(finished=("c", "b", "a"))
+    assert len(odd.told) == 1
+
+
+async def test_state_that_is_not_json_is_told_along_with_failures_that_are_tried_again() -> None:
+    """Nobody else would say it: the retry passes over that provider."""
+    odd, broken = Odd("b"), Teller("c", failures=1)
+    turn = await Settled.start(broken, odd)
     error = await failed(turn.after())
-    assert "Context provider 'b' failed after turn 1: what it left in its state is not JSON" in error.message
-    assert await turn.store.get_provider_states("t") == {}
-    assert await turn.store.finished_hooks("t", 1) == ()
+    assert error.message == f"Context provider 'c' failed after turn 1: ValueError: c is broken. {NOT_JSON}"
+    assert not error.non_retryable
+    assert await turn.after() == AfterTurnResult(finished=("b", "c"))
+    assert (len(odd.told), len(broken.told)) == (1, 1)
 
 
 async def test_a_provider_that_keeps_nothing_writes_no_state() -> None:

@@ -1,6 +1,7 @@
 """What providers say before a model call: asked once, kept before it is used, read ever after."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,6 +14,7 @@ from perdure import ids
 from perdure.agent import Agent, Agents
 from perdure.context import Context, ContextProvider, ProviderRun
 from perdure.contract import CompleteRequest
+from perdure.errors import UsageError
 from perdure.history_provider import HistoryProvider
 from perdure.messages import ContextPart, Message, TextPart
 from perdure.policy import ErrorType
@@ -182,24 +184,51 @@ async def test_a_provider_sees_whose_turn_it_is_and_a_copy_of_its_state() -> Non
 
 
 @pytest.mark.parametrize(
-    ("teller", "sentence"),
+    ("teller", "why"),
     [
-        (Teller("b", ValueError("no index")), "Context provider 'b' failed: ValueError: no index. It is asked again."),
-        (Teller("b", hangs=True, timeout_s=0.01), "Context provider 'b' failed: it did not answer within 1 s."),
-        (Teller("b", Context(tools=["fly"])), "it offers the tool 'fly', which is none of its `tools`"),
-        (Teller("b", Context(messages="one text")), "its messages are one text; put it into a list"),
-        (Teller("b", {"text": "words"}), "it returned dict, not a Context or None"),  # type: ignore[arg-type]  # a mistake
+        (Teller("b", ValueError("no index")), "ValueError: no index"),
+        (Teller("b", UsageError("no such shelf")), "no such shelf"),
+        (Teller("b", hangs=True, timeout_s=0.01), "it did not answer within 1 s"),
     ],
-    ids=["raises", "hangs", "offers a tool of nobody", "gives a text for a list", "returns something else"],
+    ids=["raises", "raises an error of ours", "hangs"],
 )
-async def test_a_required_provider_that_fails_is_named_and_asked_again(teller: Teller, sentence: str) -> None:
-    """No model is asked; the failure may be tried again, and nothing is stored that would stand in the way of that."""
+async def test_a_required_provider_that_fails_is_named_and_asked_again(teller: Teller, why: str) -> None:
+    """No model is asked; the failure may be tried again, and nothing is stored that would stand in the way of that.
+
+    It does not say that it is tried again: the last try's is what the turn ends with.
+    """
     agent = Agent("a", model="x", context=[teller])
     store, contexts = await watched(agent)
     error = await failed(contexts.of(agent, request(), PATH))
-    assert sentence in error.message
+    assert error.message == f"Context provider 'b' failed: {why}."
     assert (error.type, error.non_retryable) == (ErrorType.CONTEXT, False)
     assert await store.get_turn_context("t", 1, 0) is None
+
+
+MISTAKES: list[tuple[Any, str]] = [
+    (Context(tools=["fly"]), "it offers the tool 'fly', which is none of its `tools`"),
+    (Context(messages="one text"), "its messages are one text; put it into a list"),
+    ({"text": "words"}, "it returned dict, not a Context or None"),
+    (Context(instructions=5), "its `instructions` are not valid: Value error, must be text"),  # type: ignore[arg-type]
+    (Context(messages=[5]), "its `messages` are not valid: Input should be"),  # type: ignore[list-item]
+    (Context(replace=7), "its Context is not valid: 'int' object is not iterable"),  # type: ignore[arg-type]
+]
+"""What a hook returns by mistake, and what is said of it."""
+
+
+@pytest.mark.parametrize(("answer", "why"), MISTAKES)
+async def test_what_a_required_provider_returns_by_mistake_fails_at_once(answer: Any, why: str) -> None:
+    """It would return the same again. One that is not required is left out, and the turn goes on."""
+    agent = Agent("a", model="x", context=[Teller("b", answer)])
+    store, contexts = await watched(agent)
+    error = await failed(contexts.of(agent, request(), PATH))
+    assert error.message.startswith(f"Context provider 'b' failed: {why}")
+    assert "\n" not in error.message
+    assert (error.type, error.non_retryable) == (ErrorType.CONTEXT, True)
+    assert await store.get_turn_context("t", 1, 0) is None
+    agent = Agent("a", model="x", context=[Teller("b", answer, required=False)])
+    (problem,) = (await contexts.of(agent, request(), PATH)).problems
+    assert why in problem
 
 
 async def test_an_optional_provider_that_fails_is_left_out_and_the_turn_says_so() -> None:
@@ -279,6 +308,7 @@ async def test_state_of_another_version_is_refused_and_kept() -> None:
     await store.finish_hook("t", 9, "b", ProviderState(values={"k": 1}, schema_version=1))
     error = await failed(contexts.of(agent, request(), PATH))
     assert "its state was written by version 1 and it reads version 2" in error.message
+    assert not error.non_retryable, "a worker with the other version may take over"
     assert (await store.get_provider_states("t"))["b"].values == {"k": 1}
     Second.schema_version = 1
     assert (await contexts.of(agent, request(), PATH)).messages(0) == (ContextMessage(text="words"),)

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.agent import Agent
 from perdure.context import Context, ProviderRun, after_hook, before_hook, has_hooks, said
-from perdure.errors import ConfigurationError, UsageError
+from perdure.errors import ConfigurationError, InvalidContext
 from perdure.history_provider import HistoryProvider, InMemoryHistoryProvider
 from perdure.tools import function_tool
 from perdure.turn_context import ContextMessage, ProviderContext, TurnContext
@@ -42,6 +42,15 @@ def not_a_hook(*_: object) -> None:
             [HistoryProvider(), InMemoryHistoryProvider()],
             "the providers 'history' and 'memory' both load the conversation",
         ),
+        (
+            [provider(tools=[hook])],
+            r"^Context provider 'b': its tools are made with `function_tool\(\.\.\.\)`; hook is a plain function\.$",
+        ),
+        ([provider(tools=["look"])], r"^Context provider 'b': its tools are made with .*; 'look' is none\.$"),
+        (
+            [provider(tools=hook)],
+            r"^Context provider 'b': its `tools` are a list of what `function_tool\(\.\.\.\)` makes",
+        ),
     ],
 )
 def test_providers_that_cannot_be_are_refused_when_the_agent_is_declared(context: list[Any], sentence: str) -> None:
@@ -74,6 +83,8 @@ def test_the_tools_of_providers_are_distinct_and_not_reserved() -> None:
         Agent("a", model="x", tools=[tool], context=two[:1])
     with pytest.raises(ConfigurationError, match="two tools named 'look'"):
         Agent("a", model="x", context=two[:1]).add_tool(tool)
+    with pytest.raises(ConfigurationError, match="look is a plain function"):
+        Agent("a", model="x", tools=[tool], context=[provider("b", tools=[look])])
     reserved = function_tool(look, name="receive_event__injected")
     with pytest.raises(ConfigurationError, match="reserved"):
         Agent("a", model="x", context=[provider(tools=[reserved])])
@@ -128,7 +139,7 @@ def test_what_is_said_is_a_copy() -> None:
 def test_what_is_no_context_is_refused() -> None:
     """Nothing is guessed."""
     for answer in ("words", {"instructions": "x"}, Context(messages="one text"), Context(tools=["unknown"])):
-        with pytest.raises(UsageError):
+        with pytest.raises(InvalidContext):
             said(provider(), answer, 0)
 
 

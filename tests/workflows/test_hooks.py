@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
+from perdure import policy
 from perdure.agent import Agent
 from perdure.context import ProviderRun, RunOutcome
 from perdure.policy import HOOKS_PATIENCE
@@ -125,6 +127,75 @@ async def test_a_hook_that_fails_is_tried_again_and_undoes_nothing(start_stack: 
     await eventually(lambda: shaky.told, timeout=20)
     assert [diary.told for diary in (steady, shaky)] == [[(1, "success", "you said hi")]] * 2
     assert (await stack.client.status(thread)).problems == ()
+
+
+async def test_hooks_that_are_given_up_are_a_problem_that_says_so_and_no_more(
+    start_stack: StackFactory, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not say that they are tried again."""
+    monkeypatch.setattr(policy.AFTER_TURN.retry, "maximum_attempts", 1)
+    broken = Diary()
+    broken.broken = 1
+    stack = await start_stack(agent(broken))
+    await stack.client.ask(thread, "hi")
+
+    async def problems() -> tuple[str, ...]:
+        return (await stack.client.status(thread)).problems
+
+    await eventually(problems)
+    why = "Context provider 'diary' failed after turn 1: ConnectionError: the diary is locked away."
+    assert await problems() == (f"Hooks after turn 1 were given up: {why}",)
+
+
+class Odd(Diary):
+    """Leaves in its state what cannot be stored."""
+
+    @override
+    async def after_run(self, run: ProviderRun, outcome: RunOutcome) -> None:
+        await super().after_run(run, outcome)
+        run.state["odd"] = object()
+
+
+async def test_hooks_that_went_wrong_for_good_are_told_all(start_stack: StackFactory, thread: str) -> None:
+    """Of one turn none hides the other, and none is run again."""
+    one, two = Odd("one"), Odd("two")
+    stack = await start_stack(agent(one, two))
+    await stack.client.ask(thread, "hi")
+
+    async def told() -> list[str]:
+        (*_, last) = (await stack.client.status(thread)).problems or ("",)
+        return [name for name in ("'one'", "'two'") if name in last]
+
+    await eventually(told)
+    assert await told() == ["'one'", "'two'"]
+    assert [len(diary.told) for diary in (one, two)] == [1, 1]
+
+
+class Mistaken:
+    """A provider that returns what is no context."""
+
+    name = "hints"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def before_run(self, _: ProviderRun) -> str:
+        """A text and not a Context."""
+        self.asked += 1
+        return "a hint"
+
+
+async def test_a_provider_that_returns_no_context_fails_its_turn_at_once(
+    start_stack: StackFactory, thread: str
+) -> None:
+    """With a sentence that names it, after one try."""
+    mistaken = Mistaken()
+    stack = await start_stack(agent(mistaken))
+    accepted = await stack.client.send(thread, "hi")
+    turn = await stack.client.wait_settled(thread, accepted.message_id)
+    assert (turn.status.state, turn.status.reason) == ("incomplete", "error")
+    assert "Context provider 'hints' failed: it returned str, not a Context or None." in (turn.status.detail or "")
+    assert mistaken.asked == 1
 
 
 class Quiet:
