@@ -209,9 +209,9 @@ MISTAKES: list[tuple[Any, str]] = [
     (Context(tools=["fly"]), "it offers the tool 'fly', which is none of its `tools`"),
     (Context(messages="one text"), "its messages are one text; put it into a list"),
     ({"text": "words"}, "it returned dict, not a Context or None"),
-    (Context(instructions=5), "its `instructions` are not valid: Value error, must be text"),  # type: ignore[arg-type]
-    (Context(messages=[5]), "its `messages` are not valid: Input should be"),  # type: ignore[list-item]
-    (Context(replace=7), "its Context is not valid: 'int' object is not iterable"),  # type: ignore[arg-type]
+    (Context(instructions=5), "its `instructions` are not valid: Value error, must be text"),  # type: ignore[arg-type]  # a mistake
+    (Context(messages=[5]), "its `messages` are not valid: Input should be"),  # type: ignore[list-item]  # a mistake
+    (Context(replace=7), "its Context is not valid: 'int' object is not iterable"),  # type: ignore[arg-type]  # a mistake
 ]
 """What a hook returns by mistake, and what is said of it."""
 
