@@ -2,21 +2,30 @@
 
 A call that fits is replaced by its JSON text, and the turn is complete. One that does not, or that came beside calls
 of tools, keeps its place with an error, so that the model gets another round within the turn's limit of steps: what it
-said beside other calls it said without their results, which are carried out first.
+said beside other calls it said without their results, which are carried out first. After a few in a row that do not fit
+the turn ends.
 """
 
 from dataclasses import replace
+from itertools import groupby, takewhile
 from typing import Final
 
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from perdure import ids
+from perdure.codec import clip
 from perdure.messages import Part, ReasoningPart, TextPart, ToolCallPart
 from perdure.output import FINAL_RESULT, Output
 from perdure.records import Path
 
 OTHERS_FIRST: Final = "The other calls were carried out first. Give the final answer when you have seen their results."
+ANSWERS: Final = 3
+"""How many answers in a row may not fit. A model that has read twice what is wrong will hardly find it later, and each
+time costs a whole request; the first correction is often one of form alone, so that two would be too few."""
+
+_ADVICE: Final = "Ask again, or let another model answer."
+_DETAIL_CHARS: Final = 500
 WORDS: Final = f"Words alone are no answer here: call {FINAL_RESULT} with the final answer."
 
 
@@ -65,6 +74,30 @@ def asked_again(parts: tuple[Part, ...], path: Path) -> tuple[Part, ...]:
     step = max((part.step for part in turn.parts), default=-1) + 1
     call_id = ids.call_id(turn.thread_id, turn.turn, step, 0)
     return (*parts, ToolCallPart(call_id=call_id, tool=FINAL_RESULT, error=WORDS, step=step))
+
+
+def given_up(parts: tuple[Part, ...], path: Path, output: Output) -> str | None:
+    """Why the turn ends with these parts, which hold no answer, in a sentence for people; None to ask once more.
+
+    What is counted are the steps before this one in the turn's own message. These are committed before the step is
+    begun, so every attempt of it, on whatever worker, counts the same.
+    """
+    calls = [part for part in parts if isinstance(part, ToolCallPart)]
+    if any(call.tool != FINAL_RESULT for call in calls) or _refused_in_a_row(path) + 1 < ANSWERS:
+        return None
+    misfits = output.misfits(calls[-1].arguments) if calls else ["it came as words alone"]
+    why = clip("; ".join(misfits), _DETAIL_CHARS).rstrip(".")
+    return f"The answer did not fit {output.name} three times in a row: {why}. {_ADVICE}"
+
+
+def _refused_in_a_row(path: Path) -> int:
+    """How many of the last steps brought nothing but answers that were refused, those that were cut off included."""
+    if not path.messages or path.messages[-1].role != "assistant":
+        return 0
+    calls = [part for part in path.messages[-1].parts if isinstance(part, ToolCallPart)]
+    steps = [list(group) for _, group in groupby(reversed(calls), key=lambda call: call.step)]
+    refused = takewhile(lambda step: all(call.tool == FINAL_RESULT and call.error for call in step), steps)
+    return sum(1 for _ in refused)
 
 
 def objection(call: ToolCallPart, parts: tuple[Part, ...], output: Output) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from activities.catalog import Catalog
-from activities.final_result import answered, asked_again, objection
+from activities.final_result import answered, asked_again, given_up, objection
 from perdure.agent import Agent
 from perdure.approval import ApprovalRequest, arguments_digest
 from perdure.builtins import TIMED
@@ -43,13 +43,16 @@ def judge(
 
     A first cut-off gives the model one more round. A second one in a row ends the turn as `length`, since with the
     same limit it would only go on like that (case B31); its calls are left out, as are those of a filtered answer:
-    a turn ends on words, or with the output that the agent declares.
+    a turn ends on words, or with the output that the agent declares. One whose answers never fit ends as `error`, which
+    every client shows with its detail.
     """
     has_calls = any(isinstance(part, ToolCallPart) for part in parts)
     cut = outcome.finish == "length" or (has_calls and _used_up(outcome, settings))
     if agent.output is not None and not cut and outcome.finish != "content_filter":
         if (final := answered(parts, agent.output)) is not None:
             return final, outcome
+        if (why := given_up(parts, path, agent.output)) is not None:
+            return _without_calls(parts), outcome.with_(finish="error", detail=why)
         if not has_calls:
             return asked_again(parts, path), outcome.with_(finish="tool_calls")
     if not has_calls:
@@ -73,7 +76,7 @@ def outline(parts: tuple[Part, ...], outcome: StepOutcome, catalog: Catalog) -> 
         first_call=places[0] if places else 0,
         trailing_reasoning=len(parts) - len(trim_reasoning(parts)),
         calls=tuple(_call_outline(index, call, catalog) for index, call in enumerate(calls)),
-        finish="stop" if outcome.finish == "error" else outcome.finish,
+        finish=outcome.finish,
         usage=outcome.usage,
         model=outcome.model,
         preview=clip(texts[-1], PREVIEW_CHARS) if texts else "",

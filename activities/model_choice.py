@@ -19,6 +19,7 @@ from perdure.contract import CompleteRequest
 from perdure.errors import ConfigurationError
 from perdure.messages import TurnOptions
 from perdure.records import Path
+from perdure.thinking import thinking_objection
 
 KEPT_MODELS: Final = 32
 """Models by name that a worker keeps ready. Words may name any, so there is no other bound to how many it has met."""
@@ -194,6 +195,8 @@ def _checked(settings: Mapping[str, Any], agent: Agent) -> Mapping[str, Any]:
         raise ConfigurationError(
             f"A message to agent {agent.name!r} cannot set {', '.join(refused)}; it can set {', '.join(names)}."
         )
+    if "thinking" in settings and (why := thinking_objection(settings["thinking"])) is not None:
+        raise ConfigurationError(f"A message to agent {agent.name!r} sets thinking to what it cannot be: {why}.")
     try:
         _message_settings.validate_python(settings, strict=True)
     except ValidationError as error:

@@ -11,6 +11,7 @@ from perdure.errors import ConfigurationError, UnknownAgent
 from perdure.limits import Limits, Price
 from perdure.output import FINAL_RESULT, output_of
 from perdure.schema import object_schema
+from perdure.thinking import thinking_objection
 from perdure.tools import ApprovalPolicy, ApprovalRule, Tool, ToolKind, Toolset, check_approval, function_tool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -77,6 +78,9 @@ class Agent:
         self.instructions = instructions
         self.limits = limits or Limits()
         self.settings = dict(settings or {})
+        thinking = self.settings.get("thinking")
+        if thinking is not None and (why := thinking_objection(thinking)) is not None:
+            raise ConfigurationError(f"Agent {name!r} sets thinking to what it cannot be: {why}.")
         self.approval: ApprovalPolicy = approval
         self.compaction = compaction
         self.fallbacks = tuple(fallbacks)

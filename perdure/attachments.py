@@ -5,7 +5,7 @@ import mimetypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from perdure.codec import clip
 from perdure.contract import NAME_CHARS, PREVIEW_CHARS
@@ -48,14 +48,17 @@ async def read_files(files: Sequence[File]) -> tuple[Attachment | FileRef, ...]:
     """The files, read and checked.
 
     Raises:
-        UsageError: if there are too many, or one is too large, empty, or cannot be read.
+        UsageError: if it is no list, there are too many, or one is no file, too large, empty, or cannot be read.
     """
+    given = cast("object", files)
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        # A text is a sequence too, of letters.
+        raise UsageError(f"What is given as `files` is of the type {type(given).__name__}; give a list of files.")
     if len(files) > FILES:
         raise UsageError(f"{len(files)} files were given, and a message takes at most {FILES}; send the others later.")
     read = [await asyncio.to_thread(_read, one) if isinstance(one, str | Path) else one for one in files]
     for one in read:
-        if isinstance(one, Attachment):
-            _check(one)
+        _check(one)
     return tuple(read)
 
 
@@ -110,7 +113,13 @@ def _read(path: str | Path) -> Attachment:
     return Attachment(data, name=path.name)
 
 
-def _check(file: Attachment) -> None:
+def _check(file: object) -> None:
+    if isinstance(file, bytes | bytearray | memoryview):
+        raise UsageError("A file is given as bare bytes; give Attachment(bytes, ...).")
+    if isinstance(file, FileRef):
+        return
+    if not isinstance(file, Attachment):
+        raise UsageError(f"A file cannot be of the type {type(file).__name__}; give a path or Attachment(bytes, ...).")
     name = clip(file.name or "given as bytes", PREVIEW_CHARS)
     if len(file.data) > FILE_BYTES:
         raise UsageError(f"The file {name} is too large: at most {FILE_BYTES:,} bytes can be sent.")

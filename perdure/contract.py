@@ -164,7 +164,7 @@ class CompleteResult(Wire):
     first_call: int = 0
     trailing_reasoning: int = 0
     calls: tuple[CallOutline, ...] = ()
-    finish: Literal["stop", "tool_calls", "length", "content_filter", "limit"] = "stop"
+    finish: Literal["stop", "tool_calls", "length", "content_filter", "limit", "error"] = "stop"
     usage: Usage = Usage()
     model: str | None = None
     preview: Text = ""

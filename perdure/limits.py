@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from typing import cast
 
 from perdure.errors import ConfigurationError
 from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
@@ -12,6 +13,10 @@ from perdure.policy import CONTINUE_AS_NEW_EVENTS, IDLE_BEFORE_HIBERNATION
 def nano_usd(usd: Decimal | float) -> int:
     """US dollars in billionths, rounded half up. A float is the number that one reads, not its binary neighbour."""
     return int((Decimal(str(usd)) * 1_000_000_000).to_integral_value(ROUND_HALF_UP))
+
+
+def _is_above_zero(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and math.isfinite(value) and value > 0
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,12 @@ class Budget:
     def __post_init__(self) -> None:
         """Refuse a budget that nothing fits into."""
         for name in ("model_calls", "tokens", "usd"):
-            if (value := getattr(self, name)) is not None and not (math.isfinite(value) and value > 0):
+            if (value := getattr(self, name)) is not None and not _is_above_zero(value):
                 raise ConfigurationError(
                     f"Budget({name}={value}): give a number above 0, or leave it out for no bound."
                 )
+        if not isinstance(cast("object", self.time), timedelta | None):
+            raise ConfigurationError(f"Budget(time={self.time!r}): give a timedelta, such as timedelta(minutes=5).")
         if self.time is not None and self.time <= timedelta():
             raise ConfigurationError(f"Budget(time={self.time}): give a time above 0, or leave it out for no bound.")
 
@@ -108,5 +115,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning."""
+        for scope in ("turn", "thread", "tree", "tenant"):
+            if not isinstance(given := getattr(self, scope), Budget):
+                raise ConfigurationError(
+                    f"Limits({scope}={given!r}): give a Budget, such as Budget(model_calls=20), or leave it out."
+                )
         if self.tenant.time is not None:
             raise ConfigurationError("Limits(tenant=Budget(time=...)): a tenant has no beginning; leave the time out.")

@@ -8,18 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from perdure.codec import clip, loads_object
 from perdure.errors import ConfigurationError
-from perdure.schema import check_arguments, object_schema
+from perdure.schema import check_arguments, misfits, object_schema, reasons
 
 FINAL_RESULT: Final = "final_result"
 """The tool that the model calls with its answer. An agent with structured output can have no other of this name."""
 
 DESCRIPTION: Final = "Give the final answer. Call this when nothing else is left to do."
-_REASON_CHARS: Final = 2_000
+_NAME_CHARS: Final = 100
+_REASON_CHARS: Final = 500
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,12 @@ class Output:
     """What a turn ends with.
 
     Attributes:
+        name: what people call it: the type's name, or the schema's title.
         schema: the JSON schema, of an object.
         description: what the model reads about it.
     """
 
+    name: str
     schema: Mapping[str, Any]
     description: str
     _type: TypeAdapter[Any] | None = None
@@ -48,12 +51,24 @@ class Output:
         return self._type.validate_json(text)
 
     def objection(self, text: str) -> str | None:
-        """Why a text is no answer, in a sentence for the model; None if it is one."""
+        """Why a text is no answer, for the model; None if it is one."""
+        return "\n".join(self.misfits(text)) or None
+
+    def misfits(self, text: str) -> list[str]:
+        """What does not fit, a line for each field: its place and what is wrong. Empty if it is an answer."""
         try:
-            self.value(text)
+            values = loads_object(text)
+        except ValueError as error:
+            return [f"the answer is not a JSON object ({clip(str(error), _REASON_CHARS)})"]
+        try:
+            if self._type is None:
+                return reasons(self.schema, values)
+            self._type.validate_json(text)
+        except ValidationError as error:
+            return misfits(error, "the answer")
         except Exception as error:  # validators of the user's type may raise anything, and the model is told
-            return clip(str(error) or type(error).__name__, _REASON_CHARS)
-        return None
+            return [clip(str(error), _REASON_CHARS) or type(error).__name__]
+        return []
 
 
 def output_of(owner: str, declared: type[Any] | Mapping[str, Any]) -> Output:
@@ -72,7 +87,8 @@ def output_of(owner: str, declared: type[Any] | Mapping[str, Any]) -> Output:
     except (ValueError, PydanticUserError) as error:
         raise ConfigurationError(f"{owner}: its output is no JSON schema of an object: {error}.") from error
     said = " ".join(str(schema.get("description", "")).split())
-    return Output(schema, f"{DESCRIPTION} {said}".strip(), known)
+    title = str(schema.get("title") or "its schema") if known is None else getattr(declared, "__name__", str(declared))
+    return Output(clip(title, _NAME_CHARS), schema, f"{DESCRIPTION} {said}".strip(), known)
 
 
 def _at_its_root(schema: dict[str, Any]) -> dict[str, Any]:

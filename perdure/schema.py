@@ -12,8 +12,9 @@ from typing import Any, Final, cast
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError, validators
 from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]  it has no types
+from pydantic_core import ErrorDetails, SchemaValidator, core_schema
 from pydantic_core import SchemaError as PatternError
-from pydantic_core import SchemaValidator, core_schema
+from pydantic_core import ValidationError as PydanticError
 from referencing import Resource
 from referencing.exceptions import CannotDetermineSpecification, Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
@@ -25,7 +26,7 @@ _specifications: Any = REGISTRY
 """The dialects themselves: the only other documents that a schema may refer to."""
 
 _ENDLESS: Final = "it is nested too deeply, or refers to itself without end"
-_REASONS, _REASON_CHARS = 5, 200
+_REASONS, _REASON_CHARS, _FIELDS = 5, 200, 10
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -54,8 +55,25 @@ def object_schema(schema: object) -> dict[str, Any]:
         raise ValueError(f"its type is {clip(str(types), _REASON_CHARS)}, not object")
     stated = {**checked, "type": "object"}
     _check_references(stated)
-    _errors(stated, {})
+    reasons(stated, {})
     return stated
+
+
+def misfits(error: PydanticError, whole: str) -> list[str]:
+    """What pydantic says of values that do not fit, a line for each field: its place, or `whole`, and what is wrong.
+
+    Neither the values, which whoever gave them knows, nor what means something to those only who know pydantic.
+    """
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [_line(item, whole) for item in found[:_FIELDS]]
+    return lines if len(found) <= _FIELDS else [*lines, f"and {len(found) - _FIELDS:,} more"]
+
+
+def _line(item: ErrorDetails, whole: str) -> str:
+    place = clip(".".join(map(str, item["loc"])), _REASON_CHARS) or whole
+    # What validators of the user's types raise, pydantic puts a word before.
+    message = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return f"{place}: {clip(message, _REASON_CHARS)}"
 
 
 def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
@@ -65,14 +83,19 @@ def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> 
         ValueError: with a sentence for the model.
     """
     try:
-        reasons = _errors(schema, arguments)
+        found = reasons(schema, arguments)
     except ValueError as error:
         raise ValueError(f"The arguments cannot be checked, the tool's schema is not valid: {error}.") from error
-    if reasons:
-        raise ValueError(f"The arguments do not fit the tool: {'; '.join(reasons)}.")
+    if found:
+        raise ValueError(f"The arguments do not fit the tool: {'; '.join(found)}.")
 
 
-def _errors(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+def reasons(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+    """What does not fit a schema, a line for each of the first few; none if all does.
+
+    Raises:
+        ValueError: if the schema is no valid one.
+    """
     # Without `$schema`, which would make jsonschema go on with its own class where a reference leads back to the root.
     root = {name: value for name, value in schema.items() if name != "$schema"}
     validator = _linear(_dialect(schema))(root, registry=_specifications)

@@ -17,6 +17,7 @@ from pydantic.errors import PydanticUserError
 
 from perdure.codec import loads_object
 from perdure.errors import ConfigurationError
+from perdure.schema import misfits
 
 ToolKind = Literal["function", "client", "activity", "workflow", "thread", "rap", "mcp"]
 """Who carries a call out.
@@ -114,7 +115,7 @@ class Tool:
         try:
             model = self.arguments.model_validate(values)
         except ValidationError as error:
-            raise ValueError(f"The arguments do not fit the tool: {_sentence(error)}.") from error
+            raise ValueError(f"The arguments do not fit the tool: {'; '.join(misfits(error, 'arguments'))}.") from error
         fields = self.arguments.model_fields
         return {field.alias or name: getattr(model, name) for name, field in fields.items()}
 
@@ -222,9 +223,3 @@ def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
     if isinstance(function, functools.partial):
         return _annotated(function.func)
     return function if inspect.isroutine(function) else type(function).__call__
-
-
-def _sentence(error: ValidationError) -> str:
-    return "; ".join(
-        f"{'.'.join(str(place) for place in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
-    )

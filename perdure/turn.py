@@ -111,7 +111,7 @@ def commit_results(turn: OpenTurn) -> CommitResults:
 def final_status(outline: CompleteResult) -> Status:
     """How a turn ends whose last step made no calls."""
     match outline.finish:
-        case "length" | "content_filter" | "limit":
+        case "length" | "content_filter" | "limit" | "error":
             return Status(state="incomplete", reason=outline.finish, detail=outline.detail)
         case "stop" | "tool_calls":
             return Status()

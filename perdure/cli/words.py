@@ -12,13 +12,14 @@ from perdure.cli.threads import Thread, id_typed, with_client
 from perdure.client import PerdureClient
 from perdure.errors import NotTaken, ThreadClosed, UsageError
 from perdure.inputs import Accepted, Mode
+from perdure.thinking import Effort
 
 InputName = Annotated[
     str | None,
     typer.Option(help="The message's id: sent twice under one id, it is answered once.", callback=id_typed),
 ]
 TurnMode = Annotated[Mode, typer.Option(help="What it does to a turn that is under way.")]
-Level = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+Level = Literal["off", Effort]
 Model = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="What answers, such as `openai:gpt-5`; left out: the thread's or agent's model."),

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from perdure.agent import Agent
+from activities.complete import CompleteActivities
+from perdure.agent import Agent, Agents
 from perdure.messages import Part, ReasoningPart, TextPart, ToolCallPart
 from perdure.output import FINAL_RESULT
 from perdure.testing import Call, Reply, ScriptedModel, Think
@@ -117,6 +118,80 @@ async def test_rounds_after_tools_keep_their_calls_apart() -> None:
     assert calls[0].call_id != calls[1].call_id
     await thread.commit(await thread.complete())
     assert texts(await thread.parts()) == ["Many.", '{"number": 42}']
+
+
+NEVER = "The answer did not fit Answer three times in a row: "
+
+
+async def rounds(thread: Conversation, count: int) -> None:
+    """So many steps that become history, each of which gives the model another round."""
+    for _ in range(count):
+        outcome = await thread.complete()
+        assert outcome.finish == "tool_calls"
+        await thread.commit(outcome, *["seen"] * sum(call.error is None for call in outcome.calls))
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        (BAD, "number: Input should be a valid integer, unable to parse string as an integer."),
+        (Call(FINAL_RESULT, "{"), "not a JSON object"),
+        ("Many.", "it came as words alone."),
+    ],
+)
+async def test_after_three_answers_that_do_not_fit_the_turn_ends(last: Call | str, why: str) -> None:
+    """Whatever they came as, it says what was wrong with the last one; the words beside it stay, the call does not."""
+    thread = await asked(Reply(BAD), "Words.", Reply("Well.", *([last])), Reply(GOOD))
+    await rounds(thread, 2)
+    outcome = await thread.complete()
+    assert (outcome.finish, outcome.calls) == ("error", ())
+    assert (outcome.detail or "").startswith(NEVER)
+    assert why in (outcome.detail or "")
+    assert outcome.usage.requests == 1
+    await thread.commit(outcome)
+    assert "Well." in "".join(texts(await thread.parts()))
+    assert len(requests_of(thread.agent).requests) == 3
+
+
+async def test_the_third_answer_still_counts() -> None:
+    """The control: one that fits ends the turn as any other."""
+    thread = await asked(Reply(BAD), Reply(BAD), Reply(GOOD))
+    await rounds(thread, 2)
+    outcome = await thread.complete()
+    assert (outcome.finish, outcome.preview) == ("stop", '{"number": 42}')
+
+
+async def test_only_answers_in_a_row_are_counted() -> None:
+    """A step with calls of tools begins anew, also one that has an answer too; so does another turn."""
+    look = Call("look")
+    thread = await asked(Reply(BAD), Reply(BAD), Reply(look), Reply(BAD), Reply(BAD, look), *[Reply(BAD)] * 5)
+    await rounds(thread, 7)
+    outcome = await thread.complete()
+    assert outcome.finish == "error"
+    await thread.commit(outcome)
+    await thread.say("And now?")
+    await rounds(thread, 2)
+
+
+async def test_another_worker_and_a_retry_count_the_same() -> None:
+    """What is counted stands in the thread, and a step that is done is not counted again."""
+    thread = await asked(*[Reply(BAD)] * 3)
+    await rounds(thread, 2)
+    thread.activities = CompleteActivities(thread.store, Agents([thread.agent]))
+    first = await thread.complete(1)
+    second = await thread.complete(2)
+    assert (first.finish, first.detail) == (second.finish, second.detail)
+    assert second.finish == "error"
+    assert len(requests_of(thread.agent).requests) == 3
+
+
+async def test_the_model_reads_what_is_wrong_and_where() -> None:
+    """In words: neither what it gave, which it knows, nor the library that found it."""
+    thread = await asked(Reply(BAD), Reply(GOOD))
+    await rounds(thread, 1)
+    await thread.complete()
+    (told,) = requests_of(thread.agent).requests[1].results
+    assert told == "number: Input should be a valid integer, unable to parse string as an integer"
 
 
 async def test_a_retry_returns_the_answer_without_asking() -> None:

@@ -3,10 +3,11 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic_ai.exceptions import ContentFilterError
+from pydantic_ai.settings import ThinkingEffort
 
 from activities.model_choice import KEPT_MODELS, ModelChoice
 from perdure import models
@@ -17,6 +18,7 @@ from perdure.messages import Message, TextPart, TurnOptions, Usage
 from perdure.policy import ErrorType
 from perdure.records import Path, Summary
 from perdure.testing import Call, Failure, Reply, ScriptedModel, Think
+from perdure.thinking import Effort
 from tests.activities.conversation import Conversation, failed
 from tests.eventually import eventually
 
@@ -108,6 +110,24 @@ def test_settings_that_cannot_be_are_named(settings: dict[str, Any], named: str)
     """A person's slip is told as one, and not as a bug of the client that stumbles over it."""
     with pytest.raises(ConfigurationError, match=f"sets {named}.* to what it cannot be: "):
         settings_of(Agent("a", model="openai:x"), path(TurnOptions(settings=settings)))
+
+
+def test_how_much_a_model_may_think_is_listed() -> None:
+    """By the levels that the commands take."""
+    with pytest.raises(ConfigurationError) as caught:
+        settings_of(Agent("a", model="openai:x"), path(TurnOptions(settings={"thinking": "loads"})))
+    assert str(caught.value) == (
+        "A message to agent 'a' sets thinking to what it cannot be: 'loads' is none of minimal, low, medium, high, "
+        "xhigh, max, True, False."
+    )
+
+
+def test_every_effort_that_models_know_is_one() -> None:
+    """As many as the library that asks them takes, of agents and of words."""
+    assert get_args(Effort) == get_args(ThinkingEffort)
+    for effort in (*get_args(Effort), True, False):
+        agent = Agent("a", model="openai:x", settings={"thinking": effort})
+        assert settings_of(agent, path(TurnOptions(settings={"thinking": effort}))) == [{"thinking": effort}]
 
 
 def test_the_agents_server_and_key_go_to_models_of_its_provider_only() -> None:

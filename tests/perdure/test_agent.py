@@ -122,6 +122,17 @@ def test_what_is_left_out_has_a_default() -> None:
     assert agent.tools == {}
 
 
+@pytest.mark.parametrize("wrong", ["a lot", "off", 3])
+def test_how_much_its_model_thinks_is_checked(wrong: object) -> None:
+    """When it is declared, and not by the first turn; the levels are listed."""
+    with pytest.raises(ConfigurationError) as caught:
+        Agent("a", model="openai:x", settings={"thinking": wrong})
+    assert str(caught.value) == (
+        f"Agent 'a' sets thinking to what it cannot be: {wrong!r} is none of minimal, low, medium, high, xhigh, max, "
+        "True, False."
+    )
+
+
 def test_agents_are_found_by_name_and_the_first_is_the_default() -> None:
     """A worker serves them all."""
     one, two = Agent("one", model="m"), Agent("two", model="m")

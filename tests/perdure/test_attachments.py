@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +100,25 @@ async def test_what_cannot_be_sent_is_said(file: File, reason: str) -> None:
     """With the file's name, before anything is stored."""
     with pytest.raises(UsageError, match=reason):
         await read_files([file])
+
+
+@pytest.mark.parametrize(
+    ("files", "advice"),
+    [
+        ([b"raw"], r"give Attachment\(bytes, \.\.\.\)"),
+        ([bytearray(b"raw")], r"give Attachment\(bytes, \.\.\.\)"),
+        ([3], "A file cannot be of the type int; give a path or "),
+        ("a.txt", "`files` is of the type str; give a list"),
+        (Path("a.txt"), "give a list"),
+        (Attachment(b"x"), "of the type Attachment; give a list"),
+        (b"raw", "give a list"),
+        (3, "give a list"),
+    ],
+)
+async def test_what_is_no_list_of_files_is_said(files: Any, advice: str) -> None:
+    """A text is a sequence of letters, none of which is a file."""
+    with pytest.raises(UsageError, match=advice):
+        await read_files(files)
 
 
 async def test_a_file_and_a_message_have_room_for_so_much_and_no_more() -> None:

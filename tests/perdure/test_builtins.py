@@ -83,10 +83,10 @@ def test_what_other_threads_are_told_may_be_told_again() -> None:
     ("name", "arguments", "sentence"),
     [
         ("spawn_thread", '{"child_of":["r"]}', "instructions: Field required"),
-        ("spawn_thread", '{"child_of":["r"],"instructions":" \\n"}', "instructions: Value error, must not be blank"),
-        ("spawn_thread", '{"child_of":["r"],"instructions":5}', "instructions: Value error, must be text"),
+        ("spawn_thread", '{"child_of":["r"],"instructions":" \\n"}', "instructions: must not be blank"),
+        ("spawn_thread", '{"child_of":["r"],"instructions":5}', "instructions: must be text"),
         ("report_to_parent", "{}", "report: Field required"),
-        ("report_to_parent", '{"report":""}', "report: Value error, must not be blank"),
+        ("report_to_parent", '{"report":""}', "report: must not be blank"),
         ("close_thread", '{"report_to_parent":"done"}', "thread_id: Field required"),
         ("send_message_to_child", '{"thread_id":"c"}', "message: Field required"),
         ("sleep", "{}", "seconds: Field required"),

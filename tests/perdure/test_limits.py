@@ -19,12 +19,28 @@ from perdure.limits import Budget, Limits, Price, nano_usd
         {"usd": Decimal("NaN")},
         {"usd": float("inf")},
         {"time": timedelta()},
+        {"time": 5},
+        {"tokens": "many"},
     ],
 )
 def test_a_budget_that_nothing_fits_into_is_refused(wrong: dict[str, Any]) -> None:
     """When it is declared, and not when the first turn is refused; the sentence names the field."""
     with pytest.raises(ConfigurationError, match=rf"Budget\({next(iter(wrong))}="):
         Budget(**wrong)
+
+
+def test_a_time_is_a_timedelta() -> None:
+    """A number could be seconds or minutes; the sentence says what to write."""
+    with pytest.raises(ConfigurationError, match=r"^Budget\(time=5\): give a timedelta"):
+        Budget(time=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  what is refused
+
+
+@pytest.mark.parametrize("scope", ["turn", "thread", "tree", "tenant"])
+def test_limits_take_budgets(scope: str) -> None:
+    """A number does not say what may be spent."""
+    wrong: dict[str, Any] = {scope: 5}
+    with pytest.raises(ConfigurationError, match=rf"^Limits\({scope}=5\): give a Budget"):
+        Limits(**wrong)
 
 
 def test_an_empty_budget_bounds_nothing() -> None:
