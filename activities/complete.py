@@ -180,24 +180,27 @@ class CompleteActivities:
         messages = await self._requests.build(agent, request, call.path, call.context, chosen.model)
         chosen, messages = continued(chosen, messages, call.path)
         async with StepWriter(self._store, *place, call.attempt) as writer:
-            response = await self._stream(chosen, call, messages, writer, lost)
-            usage = usage_of(response, agent.price, messages)
+            response, usage = await self._stream(chosen, call, messages, writer, lost)
             try:
                 outcome = _outcome(response).with_(usage=usage + lost)
                 parts, outcome = judge(to_parts(response, *place), outcome, agent, catalog, call.path, chosen.settings)
                 parts = remembered(parts, response, chosen, call.path)
                 parts = kept_context(agent, call.context) + await with_approvals(parts, agent, catalog)
+            except BaseException:  # whatever it is, a stop included: nobody reads the answer, but it is paid for
+                self._lost.count(request, call.attempt, usage + lost)
+                raise
+            try:
                 await writer.finish(parts, outcome)
-            except (asyncio.CancelledError, ModelError, StepSealed):
-                # Nobody reads the answer, but it is paid for. If the store was away, the next attempt finds out whether
-                # the step is done, and then it counts with it.
+            except StepSealed:
+                # As above. What else can happen here, a hand-over or a store that is away, leaves open whether the step
+                # is done: if it is, the next attempt finds it, and it counts with that.
                 self._lost.count(request, call.attempt, usage + lost)
                 raise
         return outline(parts, outcome, catalog).with_(compact=is_due(agent.compaction, chosen.model.profile, usage))
 
     async def _stream(
         self, chosen: Chosen, call: "_Call", messages: list[ModelMessage], writer: StepWriter, lost: Usage
-    ) -> ModelResponse:
+    ) -> tuple[ModelResponse, Usage]:
         request, agent = call.request, call.agent
         chunks = StreamChunks(request.thread_id, request.turn, request.step)
         parameters = with_output(request_parameters(_instructions(call), call.catalog.tools.values()), agent.output)
@@ -211,8 +214,13 @@ class CompleteActivities:
                         for chunk in chunks.of(event):
                             writer.add(chunk)
                 finally:
-                    used = usage_of(stream.get(), agent.price, messages)
-                return stream.get()
+                    response = stream.get()
+                    used = usage_of(response, agent.price, messages)
+                if response.finish_reason == "error":
+                    raise ModelError(
+                        "The provider broke the answer off with an error. It is tried again.", retryable=True
+                    )
+                return response, used
         except (asyncio.CancelledError, StoreError):
             # Stopped, or another attempt has the step.
             used = used or usage_of_unanswered(messages, chosen.model, agent.price)
@@ -256,8 +264,6 @@ def _instructions(call: _Call) -> str:
 
 
 def _outcome(response: ModelResponse) -> StepOutcome:
-    if response.finish_reason == "error":
-        raise ModelError("The provider broke the answer off with an error. It is tried again.", retryable=True)
     match response.finish_reason:
         case "length":
             detail = "The answer was cut off by the output limit."

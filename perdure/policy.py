@@ -9,11 +9,12 @@ from typing import Final
 
 from temporalio.common import RetryPolicy
 
-REVISION: Final = 2
+REVISION: Final = 3
 """By which rules a thread's workflow goes. A run keeps those that it was loaded under, so that its history replays: a
 change that would issue other commands for the same history gets the next number.
 
 2: a turn that waits for people says so in its status; calls that run go on when the store has refused a batch.
+3: an answer counts as something that has happened: a thread that has slept for days rests an hour after it.
 """
 
 WORKFLOW_TASK_TIMEOUT: Final = timedelta(seconds=3)
@@ -105,7 +106,8 @@ AFTER_TURN: Final = Policy(
     HEARTBEAT_TIMEOUT,
 )
 """What context providers do when a turn is over. It must not be lost to a passing fault of theirs, and must not keep a
-thread from resting for ever: ten tries span about seven minutes, and then the thread's problems name what failed."""
+thread from resting for ever: ten tries span about four minutes and the time that they take, and then the thread's
+problems name what failed."""
 
 HOOKS_PATIENCE: Final = timedelta(seconds=5)
 """How long the next turn waits for the hooks after the last one, so that it is told of what they kept."""

@@ -19,6 +19,10 @@ with workflow.unsafe.imports_passed_through():
     from workflows.run_length import ACTIVITY, TASK, TIMER, RunLength
 
 
+PENDING = 50
+"""Turns whose hooks may wait for those of a turn before them. More would fill what a run hands to the next one."""
+
+
 class Hooks:
     """Runs them turn after turn: those of a turn begin when those of the turn before are over or given up."""
 
@@ -38,6 +42,10 @@ class Hooks:
 
     def begin(self, agent: str, ended: EndedTurn) -> None:
         """The turn is settled, and that is durable."""
+        if len(self.pending) >= PENDING:
+            before = f"those of {PENDING} turns before it are not over"
+            self._board.problem(f"Hooks after turn {ended.turn} were given up: {before}.", about="hooks")
+            return
         self.pending = (*self.pending, ended)
         request = AfterTurnRequest(thread_id=self._thread_id, agent=agent, turn=ended.turn, message_id=ended.message_id)
         what = f"Hooks after turn {ended.turn} were given up"

@@ -195,6 +195,8 @@ class ThreadWorkflow(ThreadShortening):
             self._board.step(outline)
             self._board.problems_of(outline)
         await self._sync()
+        if self._loaded.revision > 2:
+            self._active_at = workflow.now()
         if model_call.exception() is None and model_call.result().compact:
             self._compact(forced=False)
 
@@ -298,12 +300,10 @@ class ThreadWorkflow(ThreadShortening):
             if self._history.state.dismissed:
                 tell_parent(self._loaded.tail.thread, self._background)
         while True:
-            # Whoever waits for an answer gets it at once: the run does not end before they have it.
+            # Whoever waits for an answer gets it at once, and a stop that is meant for child threads is passed on:
+            # hooks that hang keep neither waiting.
             await workflow.wait_condition(
-                lambda: (
-                    (not self._is_busy and workflow.all_handlers_finished())
-                    or (self._has_ready() and not workflow.all_handlers_finished())
-                )
+                lambda: self._has_ready() or (not self._is_busy and workflow.all_handlers_finished())
             )
             if not self._has_ready():
                 return False

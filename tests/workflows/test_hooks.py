@@ -221,3 +221,24 @@ async def test_agents_without_hooks_pay_nothing(
 
 async def _streams(stack: Stack, thread: str) -> bool:
     return bool((await stack.store.snapshot(thread)).chunks)
+
+
+async def test_only_so_many_turns_wait_for_a_hook_that_hangs(
+    start_stack: StackFactory, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More would fill what a run hands to the next one: the thread says whose hooks were given up, and goes on."""
+    monkeypatch.setattr("workflows.hooks.PENDING", 2)
+    monkeypatch.setattr("workflows.hooks.HOOKS_PATIENCE", HOOKS_PATIENCE * 0.01)
+    diary = Diary()
+    diary.may_go_on.clear()
+    stack = await start_stack(agent(diary))
+    for number in range(3):
+        await stack.client.ask(thread, f"{number}")
+    (problem,) = await eventually(lambda: _problems(stack, thread))
+    assert problem == "Hooks after turn 3 were given up: those of 2 turns before it are not over."
+    diary.may_go_on.set()
+    await eventually(lambda: len(diary.told) == 2)
+
+
+async def _problems(stack: Stack, thread: str) -> tuple[str, ...]:
+    return (await stack.client.status(thread)).problems
