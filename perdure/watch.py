@@ -176,6 +176,8 @@ class View:
         self.shown = {view.view_type: view for view in snapshot.views}
 
     def _take_message(self, seq: int, message: Message) -> None:
+        # Who reads from the first change on gets no snapshot; what is told of is always the thread's own.
+        self.thread_id = self.thread_id or message.thread_id
         position = self._places.get(message.id)
         if position is not None:
             self.messages[position] = message.with_(parts=self.messages[position].parts)

@@ -256,6 +256,18 @@ async def test_a_reader_who_joins_in_mid_stream_goes_on_by_the_indexes_of_the_ch
     assert list(view.parts(view.messages[-1])) == [TextPart(text="Hello")]
 
 
+async def test_a_reader_from_the_first_change_on_needs_no_snapshot() -> None:
+    """It sees the words that stream, as one does who began with a snapshot of the empty thread."""
+    talk = await new_talk()
+    view = View()
+    await talk.say("hi")
+    await talk.stream([Chunk(index=0, delta="Hel"), Chunk(index=0, delta="lo")])
+    for change in await talk.store.read_changes(THREAD, 0):
+        view.apply(change)
+    assert list(view.parts(view.messages[-1])) == [TextPart(text="Hello")]
+    assert state(view) == state(await joined(talk.store))
+
+
 async def test_the_end_of_a_turn_is_told_after_its_parts() -> None:
     """Who reads a whole turn at once does not take it for ended while its words are still to come."""
     talk = await new_talk()
