@@ -266,6 +266,9 @@ class NaiveThread:
                 known = self.subscriptions.get(control.call_id)
                 if known and known.paused:
                     self.subscriptions[control.call_id] = NaiveSubscription(known.tool, known.arguments)
+            case "compact" | "forget_decision":
+                # Neither is thrown at the machine: nothing that it compares changes by them.
+                pass
         return "settled"
 
     # -- the turn ----------------------------------------------------------------------------------------------
