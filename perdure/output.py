@@ -13,7 +13,8 @@ from pydantic.errors import PydanticUserError
 
 from perdure.codec import clip, loads_object
 from perdure.errors import ConfigurationError
-from perdure.schema import check_arguments, misfits, object_schema, reasons
+from perdure.misfits import misfits
+from perdure.schema import check_arguments, object_schema, reasons
 
 FINAL_RESULT: Final = "final_result"
 """The tool that the model calls with its answer. An agent with structured output can have no other of this name."""

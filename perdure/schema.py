@@ -12,9 +12,8 @@ from typing import Any, Final, cast
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError, validators
 from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]  it has no types
-from pydantic_core import ErrorDetails, SchemaValidator, core_schema
 from pydantic_core import SchemaError as PatternError
-from pydantic_core import ValidationError as PydanticError
+from pydantic_core import SchemaValidator, core_schema
 from referencing import Resource
 from referencing.exceptions import CannotDetermineSpecification, Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
@@ -26,7 +25,7 @@ _specifications: Any = REGISTRY
 """The dialects themselves: the only other documents that a schema may refer to."""
 
 _ENDLESS: Final = "it is nested too deeply, or refers to itself without end"
-_REASONS, _REASON_CHARS, _FIELDS = 5, 200, 10
+_REASONS, _REASON_CHARS = 5, 200
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -57,23 +56,6 @@ def object_schema(schema: object) -> dict[str, Any]:
     _check_references(stated)
     reasons(stated, {})
     return stated
-
-
-def misfits(error: PydanticError, whole: str) -> list[str]:
-    """What pydantic says of values that do not fit, a line for each field: its place, or `whole`, and what is wrong.
-
-    Neither the values, which whoever gave them knows, nor what means something to those only who know pydantic.
-    """
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [_line(item, whole) for item in found[:_FIELDS]]
-    return lines if len(found) <= _FIELDS else [*lines, f"and {len(found) - _FIELDS:,} more"]
-
-
-def _line(item: ErrorDetails, whole: str) -> str:
-    place = clip(".".join(map(str, item["loc"])), _REASON_CHARS) or whole
-    # What validators of the user's types raise, pydantic puts a word before.
-    message = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return f"{place}: {clip(message, _REASON_CHARS)}"
 
 
 def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from pydantic.errors import PydanticUserError
 
 from perdure.codec import loads_object
 from perdure.errors import ConfigurationError
-from perdure.schema import misfits
+from perdure.misfits import misfits
 
 ToolKind = Literal["function", "client", "activity", "workflow", "thread", "rap", "mcp"]
 """Who carries a call out.
