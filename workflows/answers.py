@@ -26,7 +26,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._senders: Counter[Key] = Counter()
-        self._known: dict[Key, Answer] = {}
+        self._known: dict[Key, list[Answer]] = {}
 
     def expect(self, content: AnyInput) -> None:
         """A handler waits for what becomes of this input, until `forget`."""
@@ -37,13 +37,20 @@ class Answers:
         return self._senders[_key(content)] > 0
 
     def give(self, content: AnyInput, answer: Answer) -> None:
-        """Tell the senders of this content, if there are any."""
+        """Tell a sender of this content, if there is any. Of several each gets an answer, in their order."""
         if self.is_expected(content):
-            self._known[_key(content)] = answer
+            self._known.setdefault(_key(content), []).append(answer)
 
     def get(self, content: AnyInput) -> Answer | None:
         """What became of the input, None while that is not known."""
-        return self._known.get(_key(content))
+        answers = self._known.get(_key(content))
+        return answers[0] if answers else None
+
+    def take(self, content: AnyInput) -> None:
+        """A handler has its answer: the next one is for the next handler of the same content."""
+        answers = self._known.get(_key(content))
+        if answers:
+            answers.pop(0)
 
     def forget(self, content: AnyInput) -> None:
         """The handler has its answer."""
@@ -55,7 +62,7 @@ class Answers:
 
 
 def _key(content: AnyInput) -> Key:
-    # The digest tells other content under the same id apart; the same content twice may share its answer.
+    # The digest tells other content under the same id apart.
     if isinstance(content, ToolResult):
         return content.kind, content.call_id, digest(dumps(content))
     return content.kind, getattr(content, "id", ""), getattr(content, "digest", "")

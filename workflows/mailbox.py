@@ -61,6 +61,7 @@ class Mailbox:
                 return Answer(known)
             await workflow.wait_condition(lambda: self._answer(content, phase()) is not None)
             answer = self._answer(content, phase())
+            self._answers.take(content)
         finally:
             self._answers.forget(content)
         assert answer is not None
