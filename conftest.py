@@ -1,5 +1,6 @@
-"""How a run of the tests ends."""
+"""How a run of the tests ends, and what is reported of it."""
 
+from collections.abc import Generator
 from typing import Final
 
 import pytest
@@ -19,3 +20,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End as our commands do, once all is reported: a crash at exit would turn passed tests into a failure."""
     if _EXIT_CODE in config.stash:
         leave(config.stash[_EXIT_CODE])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Reports travel between processes as UTF-8, and tests of hostile text log and compare what cannot be that."""
+    report = yield
+    report.sections = [(name, _encodable(text)) for name, text in report.sections]
+    if report.longrepr is not None and (told := str(report.longrepr)) != _encodable(told):
+        report.longrepr = _encodable(told)
+    return report
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
