@@ -36,7 +36,7 @@ LINE_BYTES: Final = 2 * RESULT_CHARS
 
 _FLUSH_S: Final = 0.5
 _GRACE_S: Final = 2.0
-"""How long a server may take to end after its stdin was closed, and its guard to end it after that."""
+"""How long a server may take to end after its stdin was closed, by either side, and its guard to end it after that."""
 
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 
@@ -88,9 +88,11 @@ async def _transport(
     outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
     reader = asyncio.create_task(_read(process.stdout, arrived))
     writer = asyncio.create_task(_write(sent, process.stdin, arrived))
+    watcher = asyncio.create_task(_end_if_deaf(process.stdin, reader, arrived))
     try:
         yield incoming, outgoing
     finally:
+        watcher.cancel()
         incoming.close()
         outgoing.close()
         try:
@@ -135,6 +137,18 @@ async def _write(
                 # The server may live on, but nothing can be asked of it: that is the end for whoever waits.
                 await arrived.aclose()
                 return
+
+
+async def _end_if_deaf(stdin: asyncio.StreamWriter, reader: asyncio.Task[None], arrived: _Incoming) -> None:
+    """End the connection when the server has closed its stdin.
+
+    A call that was in the pipe by then was written without an error and is read by nobody: whoever waits for its answer
+    would wait until its time is over. What the server answers on its way out is still read.
+    """
+    with suppress(OSError):
+        await stdin.wait_closed()
+    await asyncio.wait({reader}, timeout=_GRACE_S)
+    await arrived.aclose()
 
 
 def _message(line: bytes) -> SessionMessage | None:

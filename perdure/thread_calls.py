@@ -44,6 +44,7 @@ _TIMED_OUT: Final = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CA
 _UPDATE_OF_ENDED_RUN: Final = "AcceptedUpdateCompletedWorkflow"
 _NO_POLLER: Final = "no poller seen for task queue"
 _UPDATE_OF_FAILED_TASK: Final = "update due to unexpected workflow task failure"
+_FAILED_TASK: Final = "Workflow Task in failed state"
 
 
 class NoRunningWorkflow(PerdureError):
@@ -228,6 +229,11 @@ class ThreadCalls:
         status = error.status if isinstance(error, RPCError) else RPCStatusCode.DEADLINE_EXCEEDED
         if status in _TIMED_OUT or _NO_POLLER in str(error):
             return self.no_worker()
+        if _FAILED_TASK in str(error):
+            return Unreachable(
+                f"The thread did not answer within {self._patience.total_seconds():g} s: its worker cannot finish its "
+                "workflow task, or not in time; the worker's log says why. Nothing that was sent is lost."
+            )
         if status is RPCStatusCode.NOT_FOUND:
             return NoRunningWorkflow(str(error))
         if status is RPCStatusCode.INVALID_ARGUMENT:
@@ -249,8 +255,10 @@ def _memo(start: ThreadStart) -> dict[str, Any] | None:
 def _is_passing(error: Exception) -> bool:
     if isinstance(error, RPCError):
         # A signal that comes while a run ends fails the last task of the run, and the updates that came with it.
-        # And a query is refused at once where no worker has asked for work lately: one may just be busy, or starting.
-        return error.status in _PASSING or any(text in str(error) for text in (_UPDATE_OF_FAILED_TASK, _NO_POLLER))
+        # And a query is refused at once where no worker has asked for work lately: one may just be busy, or starting. So
+        # it is where a task of the workflow took too long three times, which a worker with much to do gets over.
+        passing = (_UPDATE_OF_FAILED_TASK, _NO_POLLER, _FAILED_TASK)
+        return error.status in _PASSING or any(text in str(error) for text in passing)
     # The run is about to continue as new, or it has ended between taking the update and answering it.
     return isinstance(error.__cause__, ApplicationError) and error.__cause__.type in (
         ErrorType.BUSY,

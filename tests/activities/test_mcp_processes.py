@@ -93,14 +93,19 @@ async def test_only_some_variables_reach_the_server(monkeypatch: pytest.MonkeyPa
     assert "PATH" in variables
 
 
-async def test_a_server_that_takes_nothing_any_more_is_started_again(tmp_path: Path) -> None:
-    """A server that lives but has closed its stdin: the call ends at once with an error, and the next one works."""
+@pytest.mark.parametrize("flag", ["shut", "deaf"])
+async def test_a_server_that_takes_nothing_any_more_is_started_again(tmp_path: Path, flag: str) -> None:
+    """A server lives and has closed its stdin, before or after it took the call.
+
+    Either way the call ends soon with an error, and the next connection is one to a new process.
+    """
     page = tmp_path / "page.json"
     page.write_text(json.dumps([tool("echo")]), encoding="utf-8")
-    async with calling(stdio_toolset("mcp_server.py", "page", str(page), "shut")) as caller:
+    async with calling(stdio_toolset("mcp_server.py", "page", str(page), flag)) as caller:
         cut = await caller.call("echo", {"text": "a"}, timeout_s=20)
         assert "its outcome is unknown" in cut.content
-        assert (await caller.call("echo", {"text": "b"})).outcome == "ok"
+        again = await caller.call("echo", {"text": "b"}, timeout_s=20)
+        assert again.outcome == "ok" if flag == "shut" else "its outcome is unknown" in again.content
 
 
 async def test_a_line_above_the_limit_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ strict: ends if it is not greeted in the old way.
 page FILE: offers only the tools of a JSON file.
 endless: always names a next page.
 shut: closes its stdin when it has listed its tools, and lives on.
+deaf: closes its stdin when it has been asked to call a tool, does not answer, and lives on.
 tidy FILE: writes a file when its stdin has ended.
 stubborn FILE: ignores the end of its stdin and SIGTERM, and has a child, whose pid it writes to a file.
 """
@@ -35,6 +36,9 @@ async def serve(server: FakeMcpServer, flags: list[str]) -> None:
         if "endless" in flags and message.get("method") == "tools/list":
             await write({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": [], "nextCursor": "1"}})
             continue
+        if "deaf" in flags and message.get("method") == "tools/call":
+            os.close(sys.stdin.fileno())
+            await asyncio.sleep(600)
         await server.take(message, write)
         if "shut" in flags and message.get("method") == "tools/list":
             os.close(sys.stdin.fileno())

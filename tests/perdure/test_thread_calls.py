@@ -22,7 +22,9 @@ MET_A_SIGNAL = "Unable to perform workflow execution update due to unexpected wo
         # A run that ends while a signal comes: its last task is refused, and the updates in it with it.
         (MET_A_SIGNAL, RPCStatusCode.FAILED_PRECONDITION, True),
         ("no poller seen for task queue recently, worker may be down", RPCStatusCode.FAILED_PRECONDITION, True),
-        ("Cannot query workflow due to Workflow Task in failed state.", RPCStatusCode.FAILED_PRECONDITION, False),
+        # A busy worker that did not finish a task in time, three times in a row.
+        ("Unable to query workflow due to Workflow Task in failed state.", RPCStatusCode.FAILED_PRECONDITION, True),
+        ("Unable to query workflow: its history is gone.", RPCStatusCode.FAILED_PRECONDITION, False),
         ("no such namespace", RPCStatusCode.NOT_FOUND, False),
     ],
 )
