@@ -25,7 +25,7 @@ from perdure.builtins import READ_RESULT, RESERVED, SUBSCRIPTION_TOOLS, Subscrip
 from perdure.errors import ConfigurationError, ToolsetUnavailable
 from perdure.ports import Store
 from perdure.rap.manifest import RapTool
-from perdure.thread_texts import identity
+from perdure.thread_texts import identity, ownership
 from perdure.tools import Tool, Toolset
 
 RETRY_S: Final = 30.0
@@ -229,10 +229,17 @@ def _catalog(
     return Catalog(
         tools=MappingProxyType({tool.name: tool for tool in tools if tool.name not in unusable}),
         problems=tuple(found),
-        instructions=identity(root) if threads and root else "",
+        instructions=_instructions(
+            root if threads else None, subscribes=any(tool in SUBSCRIPTION_TOOLS for tool in tools)
+        ),
         zone=timers.timezone if timers else "UTC",
         threads=threads,
     )
+
+
+def _instructions(root: str | None, *, subscribes: bool) -> str:
+    owns = ownership() if root or subscribes else ""
+    return "\n".join(filter(None, (identity(root) if root else "", owns)))
 
 
 def _clash(name: str, tools: Iterable[Tool]) -> str:

@@ -255,8 +255,8 @@ def _memo(start: ThreadStart) -> dict[str, Any] | None:
 def _is_passing(error: Exception) -> bool:
     if isinstance(error, RPCError):
         # A signal that comes while a run ends fails the last task of the run, and the updates that came with it.
-        # And a query is refused at once where no worker has asked for work lately: one may just be busy, or starting. So
-        # it is where a task of the workflow took too long three times, which a worker with much to do gets over.
+        # And a query is refused at once where no worker has asked for work lately: one may just be busy, or starting.
+        # So it is where a task of the workflow took too long three times, which a worker with much to do gets over.
         passing = (_UPDATE_OF_FAILED_TASK, _NO_POLLER, _FAILED_TASK)
         return error.status in _PASSING or any(text in str(error) for text in passing)
     # The run is about to continue as new, or it has ended between taking the update and answering it.

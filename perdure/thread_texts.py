@@ -16,6 +16,20 @@ def identity(root_thread_id: str) -> str:
     )
 
 
+def ownership() -> str:
+    """How a thread knows what it owns; the same in all threads and at all times, for prompt caches.
+
+    A list would change with every child and every subscription, and all that follows the instructions would be billed
+    again. So the list is the conversation itself, which only grows; where it is cut, the note in its place is one.
+    """
+    return (
+        "The child threads and subscriptions that you have are those that results in this conversation told you of "
+        "(in a child thread: after it told you that you are in it), each until it says that it is closed, final, "
+        "paused or cancelled. Where an older part of the conversation was left out, the note in its place lists those "
+        "that go on."
+    )
+
+
 def spawned(child_id: str) -> str:
     """The result of `spawn_thread` as the parent sees it."""
     return (

@@ -13,6 +13,7 @@ from perdure.contract import DispatchRequest
 from perdure.errors import ToolsetUnavailable
 from perdure.mcp import McpToolset
 from perdure.records import OpenCall, ThreadRecord
+from perdure.thread_texts import ownership
 from perdure.tools import Tool, Toolset
 from stores.memory import MemoryStore
 
@@ -156,8 +157,16 @@ async def test_all_threads_of_a_conversation_are_told_the_same_of_its_root() -> 
     bench = Bench(toolsets=(Threads(),))
     root = await bench.of(await bench.thread("root"))
     child = await bench.of(await bench.thread("child", "root"))
-    assert "root" in root.instructions
+    assert 'in the root thread root, and your stack of threads is ["root"]' in root.instructions
+    assert ownership() in root.instructions
     assert child.instructions == root.instructions
+
+
+@pytest.mark.parametrize(("toolset", "told"), [(Subscriptions(), ownership()), (Timers(), "")])
+async def test_who_can_subscribe_is_told_how_to_know_its_subscriptions(toolset: Toolset, told: str) -> None:
+    """Without child threads there is no stack to name; who can own nothing is told nothing."""
+    bench = Bench(toolsets=(toolset,))
+    assert (await bench.of(await bench.thread("t"))).instructions == told
 
 
 async def test_a_thread_is_loaded_without_asking_a_server() -> None:

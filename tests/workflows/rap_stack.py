@@ -9,6 +9,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from perdure import ids
 from perdure.agent import Agent
+from perdure.compaction import Compaction
 from perdure.contract import ThreadStatus
 from perdure.errors import ThreadNotFound
 from perdure.limits import Limits
@@ -44,10 +45,13 @@ class RapStack(Stack):
         toolsets: Iterable[Toolset] = (),
         tools: Iterable[Tool] = (),
         limits: Limits | None = None,
+        compaction: Compaction | None = None,
     ) -> None:
         self.model = ScriptedModel(self._reply)
         rap = [server if isinstance(server, RapToolset) else RapToolset(server.url) for server in servers]
-        agent = Agent("a", model=self.model, toolsets=[*rap, *toolsets], tools=tools, limits=limits)
+        agent = Agent(
+            "a", model=self.model, toolsets=[*rap, *toolsets], tools=tools, limits=limits, compaction=compaction
+        )
         super().__init__(temporal, store, [agent], sandbox=False)
         self.gateway = Served(temporal, store, task_queue=self.settings.task_queue)
         self._moves: dict[str, Reply] = {}
