@@ -1,6 +1,7 @@
 """Logging: constant messages with fields, through structlog; records of the Temporal SDK take the same way.
 
-Nothing secret is ever a field, and neither is a transcript: ids, counts and clipped previews are.
+Nothing secret is ever a field, and neither is a transcript: ids, counts and clipped previews are. A failure that an
+activity tells in a sentence is one line with that; what nobody has foreseen has its traceback.
 """
 
 import logging
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 from temporalio import activity, workflow
+from temporalio.exceptions import ApplicationError
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
+from perdure.policy import ErrorType
 from perdure.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ def configure_logs(settings: Settings) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.ExtraAdder(),
         _flatten_temporal,
+        _tell_in_a_line,
     ]
     structlog.configure(
         processors=[
@@ -87,5 +91,21 @@ def _flatten_temporal(_: "WrappedLogger", __: str, event: "EventDict") -> "Event
         for name in ("workflow_id", "run_id", "activity_type", "attempt"):
             if name in details:
                 event.setdefault(name, details[name])
-    event.pop("temporal_log", None)
+    for internal in ("temporal_log", "__temporal_error_identifier"):
+        event.pop(internal, None)
+    return event
+
+
+def _tell_in_a_line(_: "WrappedLogger", __: str, event: "EventDict") -> "EventDict":
+    """Take the traceback from a failure that an activity has foreseen, and put its sentence there instead.
+
+    While a provider or the store is away there is one with every try, always from the same place. The SDK logs a
+    failure with whatever was raised; bugs are failures of ours too, and keep their traceback.
+    """
+    if event.get("logger") != activity.logger.name or not event.get("exc_info"):
+        return event
+    _, error, _ = event["exc_info"]
+    if isinstance(error, ApplicationError) and error.type != ErrorType.BUG:
+        del event["exc_info"]
+        event.update(failure=error.type, reason=error.message)
     return event

@@ -1,11 +1,15 @@
 """Logs: constant messages with fields, one way for all, in a format for people or for machines."""
 
+import asyncio
 import json
 import subprocess
 import sys
+import uuid
 from typing import Any
 
 import pytest
+
+from perdure.dev.temporal_server import TemporalServer
 
 SET_UP = """
 import logging, structlog
@@ -98,3 +102,45 @@ def test_addresses_of_requests_stay_out(client: str) -> None:
         f"logging.getLogger({client!r}).warning('a warning')"
     )
     assert [record["event"] for record in logged] == ["a warning"]
+
+
+def failures(address: str, log_format: str) -> str:
+    """What a worker writes whose activities fail."""
+    command = [sys.executable, "-m", "tests.perdure.failing_worker", address, f"logs-{uuid.uuid4()}", log_format]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
+async def test_a_foreseen_failure_of_an_activity_is_one_line_and_a_bug_has_its_traceback(
+    temporal_server: TemporalServer,
+) -> None:
+    """The line has the sentence and says which activity, of what workflow, in what attempt."""
+    written = await asyncio.to_thread(failures, temporal_server.address, "json")
+    logged = [json.loads(line) for line in written.splitlines()]
+    assert [(record["activity_type"], record.get("reason"), "exception" in record) for record in logged] == [
+        ("foreseen", "m: the provider is unavailable.", False),
+        ("store_is_away", "PostgreSQL cannot be reached.", False),
+        ("bug", None, True),
+        ("unforeseen", None, True),
+        ("foreseen", "m: the provider is unavailable.", False),
+    ]
+    first = logged[0]
+    assert (first["event"], first["level"], first["failure"]) == (
+        "Completing activity as failed",
+        "warning",
+        "ModelError",
+    )
+    assert first["attempt"] == 1
+    assert first["workflow_id"].startswith("logs-")
+    assert logged[3]["exception"][0]["exc_value"] == "nobody has thought of this"
+    assert {frame["name"] for frame in logged[3]["exception"][0]["frames"]} >= {"unforeseen"}
+
+
+async def test_the_console_shows_it_in_the_same_way(temporal_server: TemporalServer) -> None:
+    """Three lines for the failures that were foreseen, and tracebacks for the two bugs alone."""
+    written = await asyncio.to_thread(failures, temporal_server.address, "console")
+    lines = written.splitlines()
+    assert sum("Completing activity as failed" in line for line in lines) == 5
+    assert sum("the provider is unavailable." in line for line in lines) == 2
+    assert "ConnectionError" not in written
+    assert any(line.startswith("LookupError: nobody has thought of this") for line in lines)
+    assert any("StoreError: bug: a part too many" in line for line in lines)
