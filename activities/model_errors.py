@@ -1,7 +1,8 @@
 """What a failed model call becomes: one function from exceptions to Temporal's failures.
 
 Providers' clients do not retry, so this is where it is decided whether a call is tried again, when, and what a person
-reads. The sentence says what happened and what to do; it never holds a key.
+reads. The sentence says what happened and what to do; it never holds a key. Nor does it say that the call is tried
+again: the last try's is what the turn ends with.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ def failure(error: Exception, model: str) -> ApplicationError:
                 str(error), type=ErrorType.SEALED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
             )
         case StoreUnavailable():
-            return ApplicationError(f"{error} It is tried again.", type=ErrorType.STORE)
+            return ApplicationError(str(error), type=ErrorType.STORE)
         case ThreadNotFound() | UsageError():
             return ApplicationError(str(error), type=ErrorType.USAGE, non_retryable=True)
         case StoreError():
@@ -144,7 +145,7 @@ def _model_failure(error: ModelError) -> ApplicationError:
 
 def _again(error: Exception, sentence: str) -> ModelError:
     retry_after_s = error.retry_after if isinstance(error, wire.ModelAPIError) else None
-    return ModelError(f"{sentence} It is tried again. {_detail(error)}", retryable=True, retry_after_s=retry_after_s)
+    return ModelError(f"{sentence} {_detail(error)}", retryable=True, retry_after_s=retry_after_s)
 
 
 def _final(error: Exception, sentence: str) -> ModelError:

@@ -16,7 +16,8 @@ async def store_call(call: Awaitable[Result]) -> Result:
     try:
         return await call
     except StoreUnavailable as error:
-        raise ApplicationError(f"{error} It is tried again.", type=ErrorType.STORE) from error
+        # Not a word about another try: this is also the last one's failure, which tells why something was given up.
+        raise ApplicationError(str(error), type=ErrorType.STORE) from error
     except StaleWriter as error:
         raise ApplicationError(str(error), type=ErrorType.STALE_WRITER, non_retryable=True) from error
     except ThreadNotFound as error:

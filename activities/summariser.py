@@ -156,7 +156,7 @@ class _Asking:
 
 def _text(response: ModelResponse) -> str:
     if response.finish_reason == "error":
-        raise ModelError("The provider broke the summary off with an error. It is tried again.", retryable=True)
+        raise ModelError("The provider broke the summary off with an error.", retryable=True)
     if response.finish_reason == "content_filter":
         raise ModelError("The provider's content filter stopped the summary.", retryable=False)
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))

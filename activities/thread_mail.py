@@ -92,4 +92,4 @@ class ThreadMail:
 
 
 def _again(error: Unreachable) -> ApplicationError:
-    return ApplicationError(f"{error} It is tried again.", type=type(error).__name__)
+    return ApplicationError(str(error), type=type(error).__name__)

@@ -43,7 +43,7 @@ def http(category: type[wire.ModelRateLimitError | wire.ModelRequestRejectedErro
         (ModelError("said", retryable=False), ErrorType.MODEL, False, "said"),
         (wire.UserError("wrong settings"), ErrorType.CONFIGURATION, False, "wrong settings"),
         (ConfigurationError("no key"), ErrorType.CONFIGURATION, False, "no key"),
-        (StoreUnavailable("away"), ErrorType.STORE, True, "tried again"),
+        (StoreUnavailable("away"), ErrorType.STORE, True, "away"),
         (StoreError("no blob"), ErrorType.STORE, False, "no blob"),
         (StepSealed("late"), ErrorType.SEALED, False, "late"),
         (ThreadNotFound("t"), ErrorType.USAGE, False, "no thread"),

@@ -123,7 +123,7 @@ async def postgres_is_away(temporal: Client) -> None:
         with pytest.raises(StoreUnavailable):
             await stack.client.history(visit.idles)
         reasons = await eventually(lambda: _retried(stack, visit.idles))
-        assert all("cannot be reached" in reason and "tried again" in reason for reason in reasons)
+        assert all("cannot be reached" in reason for reason in reasons)
         await asyncio.sleep(AWAY_S)
         await postgres.start()
         await visit.check()
