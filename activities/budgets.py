@@ -23,7 +23,7 @@ from perdure.messages import Usage
 from perdure.ports import Store
 from perdure.quantity import quantity
 from perdure.records import Spent
-from perdure.spending import WIDE, Scope, advice, bounded, bounds_money, crossed, since, spent_in
+from perdure.spending import WIDE, Scope, added, advice, bounded, bounds_money, crossed, since, spent_in
 
 FRESH_S = 2.0
 """How old the sum of a tree or a tenant may be: what other threads have spent since then is not in it.
@@ -34,6 +34,8 @@ under way. What the asking thread itself has spent counts at once.
 
 KNOWN_THREADS = 10_000
 """Threads of which is remembered where they belong."""
+
+NOTHING = Usage()
 
 
 @dataclass
@@ -75,16 +77,19 @@ class Budgets:
         self._sums: dict[tuple[Scope, str], _Sum] = {}
         self._reading: WeakValueDictionary[tuple[Scope, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def crossed(self, agent: Agent, request: CompleteRequest) -> str | None:
-        """Why no model may be asked, in a sentence for people; None if one may."""
+    async def crossed(self, agent: Agent, request: CompleteRequest, lost: Usage = NOTHING) -> str | None:
+        """Why no model may be asked, in a sentence for people; None if one may.
+
+        `lost` is what models have taken that were asked in vain in the same call: it is counted when that is over.
+        """
         if request.step >= agent.limits.steps:
             limit = quantity(agent.limits.steps, "model call")
             return f"The turn reached its limit of {limit}. {advice('turn', 'Limits.steps')}"
-        return await self._used_up(agent.limits, request.thread_id, request.turn)
+        return await self._used_up(agent.limits, request.thread_id, request.turn, lost)
 
     async def crossed_by_thread(self, agent: Agent, thread_id: str) -> str | None:
         """The same of a call that belongs to no turn, a summary for one: the turn's budget does not bound it."""
-        return await self._used_up(agent.limits, thread_id, None)
+        return await self._used_up(agent.limits, thread_id, None, NOTHING)
 
     def check_prices(self, agent: Agent, models: Iterable[Model[Any]]) -> None:
         """See that a budget of money can be kept: one that cannot must not be pretended.
@@ -100,7 +105,7 @@ class Budgets:
                         "Give the agent price=Price(...), another model, or a budget of tokens instead."
                     )
 
-    async def _used_up(self, limits: Limits, thread_id: str, turn: int | None) -> str | None:
+    async def _used_up(self, limits: Limits, thread_id: str, turn: int | None, lost: Usage) -> str | None:
         if not (scopes := bounded(limits)):
             return None
         if self._lost is not None:
@@ -108,8 +113,8 @@ class Budgets:
         sums = {scope: await self._sum(scope, thread_id) for scope in scopes if scope in WIDE}
         spending = await self._store.get_spending(thread_id, turn, tree=False, tenant=False)
         usage = spending.thread.usage
-        wide = {str(scope): known.for_thread(thread_id, usage) for scope, known in sums.items()}
-        return crossed(limits, spending.with_(**wide), self._now())
+        spending = spending.with_(**{str(scope): known.for_thread(thread_id, usage) for scope, known in sums.items()})
+        return crossed(limits, added(spending, lost), self._now())
 
     async def _sum(self, scope: Scope, thread_id: str) -> _Sum:
         """The thread's tree or tenant, as it was a moment ago."""

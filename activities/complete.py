@@ -144,13 +144,19 @@ class CompleteActivities:
         return await self._answer(call, self._models.candidates(agent, path, request))
 
     async def _answer(self, call: "_Call", candidates: tuple[Candidate, ...]) -> CompleteResult:
-        """What the first model says that can answer. The next is asked only if nothing has streamed yet."""
+        """What the first model says that can answer. The next is asked only if nothing has streamed yet.
+
+        What the ones before it have taken may have used a budget up, which is looked at before each.
+        """
         lost = Usage()
         failures: list[ApplicationError] = []
         error: Exception | None = None
         for candidate in candidates:
             if candidate.anew and not has_forgotten(error):
                 continue
+            if lost.requests and (crossed := await self._budgets.crossed(call.agent, call.request, lost)) is not None:
+                self._lost.count(call.request, call.attempt, lost)
+                return CompleteResult(finish="limit", detail=crossed)
             try:
                 return await self._answer_of(await self._opened(candidate, call), call, lost)
             except _BrokenOff as broken:

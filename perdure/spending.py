@@ -70,6 +70,12 @@ def since(usage: Usage, earlier: Usage) -> Usage:
     return Usage(**{name: getattr(usage, name) - getattr(earlier, name) for name in Usage.model_fields})
 
 
+def added(spending: Spending, usage: Usage) -> Spending:
+    """The sums with what the turn has taken besides, which is in all of them."""
+    sums = {scope: spent_in(spending, scope) for scope in SCOPES}
+    return Spending(**{scope: spent.with_(usage=spent.usage + usage) for scope, spent in sums.items()})
+
+
 def usage_words(usage: Usage) -> list[str]:
     """Model calls, tokens and money, for people."""
     words = [

@@ -10,14 +10,15 @@ import pytest
 from perdure.agent import Agent
 from perdure.builtins import Threads
 from perdure.limits import Budget, Limits
-from perdure.messages import Status
-from perdure.testing import Call
+from perdure.messages import Status, Usage
+from perdure.testing import Call, Failure, ScriptedModel
 from perdure.view import view
 from tests.eventually import eventually
 from tests.limits.spenders import (
     CALL,
     PRICE,
     Clock,
+    by_words,
     counted,
     limits,
     model_of,
@@ -164,6 +165,25 @@ async def test_retries_spend_the_budget_too(start_stack: StackFactory, thread: s
     agent.limits = limits("turn", model_calls=4)
     assert (await say(stack, thread, "loop")).reason == "limit"
     assert (await spent(stack, thread)).requests == 2 + 4
+
+
+@pytest.mark.parametrize("scope", ["turn", "thread", "tree", "tenant"])
+async def test_a_fallback_is_not_asked_once_the_models_before_it_have_used_the_budget_up(
+    scope: str, start_stack: StackFactory, thread: str
+) -> None:
+    """What failed before it in the same call is counted, once; the control: a budget with room lets it answer."""
+    fallback = ScriptedModel(by_words, name="second")
+    failing = [reply("no", failures=[Failure(500)])] * 2
+    agent = spender(lambda _: failing.pop(), limits(scope, model_calls=1), fallbacks=[fallback])
+    stack = await start_stack(agent)
+    await stack.client.start(thread, tenant=f"tenant-{uuid.uuid4()}")
+    assert refused(await say(stack, thread, "hi"), scope, {"model_calls": 1})
+    assert fallback.requests == []
+    await counted(stack, thread, 1)
+    agent.limits = limits(scope, model_calls=3)
+    assert (await say(stack, thread, "ho")).state == "complete"
+    assert len(fallback.requests) == 1
+    assert await spent(stack, thread) == Usage(requests=2) + CALL
 
 
 async def test_stops_spend_the_budget_too(start_stack: StackFactory, thread: str) -> None:
