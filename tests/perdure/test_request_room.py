@@ -11,7 +11,7 @@ from perdure.messages import FilePart, FileRef, Part, Role, TextPart, ToolResult
 from perdure.request_room import ITEM_BYTES, LONG_CHARS, SHOWN_CHARS, Room, fitted
 from perdure.view import ModelText, Request, Response, Result, UserFile, UserText, Viewed, view
 from perdure.view_files import LEFT_OUT
-from tests.perdure.test_view import call, messages, path, user
+from tests.perdure.view_paths import call, messages, path, user
 from tests.perdure.view_rules import items, shown_files, violations
 
 MB = 1_000_000
@@ -28,10 +28,10 @@ def image(blob: str, size_bytes: int = 3 * MB) -> FileRef:
 
 
 def weight(seen: tuple[Viewed, ...]) -> int:
-    """Bytes of all texts and files as JSON, by a way of its own."""
+    """Bytes of all texts and files as JSON, by a way of its own; what an item does not have weighs nothing."""
     files = sum(4 * -(-file.size_bytes // 3) for file in shown_files(seen))
-    texts = [getattr(item, name, "") for item in items(seen) for name in ("text", "arguments", "signature")]
-    return files + sum(len(json.dumps(text)) for text in texts)
+    texts = [getattr(item, name, None) for item in items(seen) for name in ("text", "arguments", "signature")]
+    return files + sum(len(json.dumps(text)) for text in texts if text)
 
 
 def test_b54_a_forty_images_in_results_give_way_and_the_question_is_read() -> None:
