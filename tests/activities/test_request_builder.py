@@ -33,7 +33,7 @@ from perdure.testing import ScriptedModel
 from perdure.turn_context import ContextMessage, ProviderContext, TurnContext
 from tests.activities.conversation import FaultyStore
 from tests.activities.test_images import png
-from tests.perdure.test_view import messages as random_messages
+from tests.perdure.view_paths import messages as random_messages
 
 REQUEST = CompleteRequest(thread_id="t", agent="a", turn=1)
 AGENT = Agent("a", model="test")

@@ -29,7 +29,7 @@ from tests.compaction.paths import (
     thought,
     user,
 )
-from tests.perdure.test_view import thoughts_of
+from tests.perdure.view_paths import thoughts_of
 from tests.perdure.view_rules import violations
 from tests.properties import settings
 

@@ -22,7 +22,7 @@ from perdure.view import (
     last_turn,
     view,
 )
-from tests.perdure.test_view import call, messages, path, result, thoughts_of, user
+from tests.perdure.view_paths import call, messages, path, result, thoughts_of, user
 from tests.perdure.view_rules import items, violations
 
 Speaker = Literal["user", "assistant"]
