@@ -188,7 +188,8 @@ class CompleteActivities:
         async with StepWriter(self._store, *place, call.attempt) as writer:
             response, usage = await self._stream(chosen, call, messages, writer, lost)
             try:
-                outcome = _outcome(response).with_(usage=usage + lost)
+                due = is_due(agent.compaction, chosen.model.profile, usage)
+                outcome = _outcome(response).with_(usage=usage + lost, compact=due)
                 parts, outcome = judge(to_parts(response, *place), outcome, agent, catalog, call.path, chosen.settings)
                 parts = remembered(parts, response, chosen, call.path)
                 parts = kept_context(agent, call.context) + await with_approvals(parts, agent, catalog)
@@ -202,7 +203,7 @@ class CompleteActivities:
                 # is done: if it is, the next attempt finds it, and it counts with that.
                 self._lost.count(request, call.attempt, usage + lost)
                 raise
-        return outline(parts, outcome, catalog).with_(compact=is_due(agent.compaction, chosen.model.profile, usage))
+        return outline(parts, outcome, catalog)
 
     async def _stream(
         self, chosen: Chosen, call: "_Call", messages: list[ModelMessage], writer: StepWriter, lost: Usage

@@ -82,6 +82,7 @@ def outline(parts: tuple[Part, ...], outcome: StepOutcome, catalog: Catalog) -> 
         preview=clip(texts[-1], PREVIEW_CHARS) if texts else "",
         detail=outcome.detail,
         problems=catalog.problems,
+        compact=outcome.compact,
     )
 
 

@@ -186,12 +186,16 @@ StepState = Literal["open", "done"]
 
 
 class StepOutcome(Wire):
-    """How a model call ended: what `complete` returns, kept so that a retry need not ask the model again."""
+    """How a model call ended: what `complete` returns, kept so that a retry need not ask the model again.
+
+    `compact`: the request has grown so long that the conversation is to be made shorter.
+    """
 
     finish: Literal["stop", "tool_calls", "length", "content_filter", "limit", "error"] = "stop"
     model: str | None = None
     usage: Usage = Usage()
     detail: Text | None = None
+    compact: bool = False
 
 
 class Step(Wire):
