@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 import pytest
@@ -15,17 +14,10 @@ from perdure.watch import answer_text
 from stores.postgres import PostgresStore
 from tests.chaos.faults import faults
 from tests.eventually import eventually
-from tests.fakes.rap_server import FakeRapServer, FakeTool, Invocation
+from tests.fakes.rap_server import FakeRapServer, Invocation
 from tests.workflows.rap_stack import RapStack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[FakeRapServer]:
-    """A server whose tools say what the test says."""
-    async with FakeRapServer(FakeTool("ask"), FakeTool("subscribe")) as server:
-        yield server
 
 
 async def inline(server: FakeRapServer, subscription: Invocation, *numbers: int) -> None:

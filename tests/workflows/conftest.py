@@ -11,7 +11,9 @@ from temporalio.client import Client
 from perdure import policy
 from perdure.agent import Agent
 from stores.postgres import PostgresStore
+from tests.fakes.rap_server import FakeRapServer, FakeTool
 from tests.stack import Stack
+from tests.workflows.rap_stack import RapStack
 
 StackFactory = Callable[..., Awaitable[Stack]]
 
@@ -45,3 +47,17 @@ async def start_stack(temporal: Client, store: PostgresStore) -> AsyncGenerator[
             return await stacks.enter_async_context(Stack(temporal, store, agents, sandbox=sandbox))
 
         yield start
+
+
+@pytest.fixture
+async def server() -> AsyncGenerator[FakeRapServer]:
+    """A RAP server whose tools say what the test says."""
+    async with FakeRapServer(FakeTool("ask"), FakeTool("subscribe")) as server:
+        yield server
+
+
+@pytest.fixture
+async def stack(temporal: Client, store: PostgresStore, server: FakeRapServer) -> AsyncGenerator[RapStack]:
+    """A stack with an agent that has that server."""
+    async with RapStack(temporal, store, server) as stack:
+        yield stack

@@ -8,13 +8,11 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from temporalio.client import Client
 
 from perdure.inputs import Event, ToolResult
 from perdure.rap.token import CALLBACK_KEY, callback_token
 from perdure.records import Summary
 from perdure.testing import Call
-from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.fakes.rap_server import FakeRapServer, FakeTool, Invocation
 from tests.workflows.rap_stack import RapStack
@@ -25,13 +23,6 @@ async def server() -> AsyncGenerator[FakeRapServer]:
     """A server whose tools say what the test says."""
     async with FakeRapServer(FakeTool("ask"), FakeTool("other"), FakeTool("subscribe")) as server:
         yield server
-
-
-@pytest.fixture
-async def stack(temporal: Client, store: PostgresStore, server: FakeRapServer) -> AsyncGenerator[RapStack]:
-    """An agent with that server."""
-    async with RapStack(temporal, store, server) as stack:
-        yield stack
 
 
 async def signal(stack: RapStack, thread: str, content: Event | ToolResult) -> None:

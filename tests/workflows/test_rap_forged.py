@@ -7,10 +7,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from temporalio.client import Client
 
 from perdure.testing import Call
-from stores.postgres import PostgresStore
 from tests.fakes.rap_server import FakeRapServer, FakeTool, Invocation
 from tests.workflows.rap_stack import RapStack
 
@@ -22,13 +20,6 @@ async def server() -> AsyncGenerator[FakeRapServer]:
     """A server whose tools say what the test says."""
     async with FakeRapServer(FakeTool("ask"), FakeTool("other"), FakeTool("subscribe")) as server:
         yield server
-
-
-@pytest.fixture
-async def stack(temporal: Client, store: PostgresStore, server: FakeRapServer) -> AsyncGenerator[RapStack]:
-    """An agent with that server."""
-    async with RapStack(temporal, store, server) as stack:
-        yield stack
 
 
 def message(kind: str, thread: str, call_id: str) -> dict[str, Any]:

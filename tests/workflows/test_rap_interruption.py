@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 import pytest
@@ -19,20 +18,6 @@ from tests.workflows.rap_stack import RapStack
 
 STOP_S = 4.0
 """A stop takes a fraction of this; a server that is waited for would take 5 s."""
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[FakeRapServer]:
-    """A server whose tools say what the test says."""
-    async with FakeRapServer(FakeTool("ask"), FakeTool("subscribe")) as server:
-        yield server
-
-
-@pytest.fixture
-async def stack(temporal: Client, store: PostgresStore, server: FakeRapServer) -> AsyncGenerator[RapStack]:
-    """An agent with that server."""
-    async with RapStack(temporal, store, server) as stack:
-        yield stack
 
 
 async def test_obligation_28_every_server_is_told_at_once(

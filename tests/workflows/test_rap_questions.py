@@ -31,13 +31,6 @@ async def server() -> AsyncGenerator[FakeRapServer]:
         yield server
 
 
-@pytest.fixture
-async def stack(temporal: Client, store: PostgresStore, server: FakeRapServer) -> AsyncGenerator[RapStack]:
-    """An agent with that server."""
-    async with RapStack(temporal, store, server) as stack:
-        yield stack
-
-
 async def question(stack: RapStack, thread: str) -> Choice:
     """The one question that a new reader is shown, as soon as there is one."""
 

@@ -1,7 +1,6 @@
 """A call outlasts the run that sent it: whoever takes the thread over waits on, and does not send the call again."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 import pytest
@@ -18,13 +17,6 @@ from tests.fakes.rap_server import Answer, FakeRapServer, FakeTool
 from tests.workflows.rap_stack import RapStack
 
 SHORT = Limits(idle=timedelta(seconds=0.3))
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[FakeRapServer]:
-    """A server whose tools say what the test says."""
-    async with FakeRapServer(FakeTool("ask"), FakeTool("subscribe")) as server:
-        yield server
 
 
 async def test_a_result_wakes_a_thread_that_hibernates_on_its_call(

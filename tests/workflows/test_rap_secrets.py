@@ -1,7 +1,6 @@
 """What must not be kept: addresses that let somebody speak for a call, and links to sign in."""
 
 import logging
-from collections.abc import AsyncGenerator
 
 import asyncpg
 import pytest
@@ -10,19 +9,12 @@ from temporalio.client import Client
 from perdure.rap.toolset import RapToolset
 from perdure.testing import Call
 from stores.postgres import PostgresStore
-from tests.fakes.rap_server import CHOICE, FakeRapServer, FakeTool
+from tests.fakes.rap_server import CHOICE, FakeRapServer
 from tests.recorded import chain
 from tests.workflows.rap_stack import RapStack
 
 LINK = "https://login.example/authorize?state=kept-by-nobody"
 PASSWORD = "Bearer kept-by-nobody"
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[FakeRapServer]:
-    """A server whose tools say what the test says."""
-    async with FakeRapServer(FakeTool("ask"), FakeTool("subscribe")) as server:
-        yield server
 
 
 async def rows_with(database_url: str, text: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
@@ -17,20 +16,6 @@ from tests.fakes.rap_server import CANCEL, FakeRapServer, FakeTool
 from tests.workflows.rap_stack import RapStack
 
 PRICES = {"symbol": "ACME"}
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[FakeRapServer]:
-    """A server whose tools say what the test says."""
-    async with FakeRapServer(FakeTool("ask"), FakeTool("subscribe")) as server:
-        yield server
-
-
-@pytest.fixture
-async def stack(temporal: Client, store: PostgresStore, server: FakeRapServer) -> AsyncGenerator[RapStack]:
-    """An agent with that server."""
-    async with RapStack(temporal, store, server) as stack:
-        yield stack
 
 
 # -- how they begin --------------------------------------------------------------------------------------------------

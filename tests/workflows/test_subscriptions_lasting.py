@@ -1,25 +1,16 @@
 """Subscriptions outlast whatever happens to the run that opened them: they are rows, and the run only holds a copy."""
 
-from collections.abc import AsyncGenerator
 from datetime import timedelta
 
-import pytest
 from temporalio.client import Client
 
 from perdure.limits import Limits
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
-from tests.fakes.rap_server import CANCEL, FakeRapServer, FakeTool
+from tests.fakes.rap_server import CANCEL, FakeRapServer
 from tests.workflows.rap_stack import RapStack
 
 SHORT = timedelta(seconds=0.3)
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[FakeRapServer]:
-    """A server whose tools say what the test says."""
-    async with FakeRapServer(FakeTool("subscribe")) as server:
-        yield server
 
 
 async def test_a_subscription_outlasts_hibernation(

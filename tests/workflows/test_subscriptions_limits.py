@@ -1,9 +1,7 @@
 """Bounds of subscriptions: one that sends too much is paused and says so, instead of burning money."""
 
 import time
-from collections.abc import AsyncGenerator
 
-import pytest
 from temporalio.client import Client
 
 from perdure.limits import Limits
@@ -11,15 +9,8 @@ from perdure.messages import TextPart
 from perdure.testing import Call
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
-from tests.fakes.rap_server import CANCEL, FakeRapServer, FakeTool, Invocation
+from tests.fakes.rap_server import CANCEL, FakeRapServer, Invocation
 from tests.workflows.rap_stack import RapStack
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[FakeRapServer]:
-    """A server whose tools say what the test says."""
-    async with FakeRapServer(FakeTool("subscribe")) as server:
-        yield server
 
 
 async def paused(stack: RapStack, thread: str) -> str:
