@@ -111,7 +111,9 @@ class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
     # -- reading -----------------------------------------------------------------------------------------------
 
     async def status(self, thread_id: str) -> ThreadStatus:
-        """What the thread is doing. One that hibernates is not woken for the answer.
+        """What the thread is doing, and what of that is tried again (`retrying`), with the reason.
+
+        One that hibernates is not woken for the answer.
 
         Raises:
             ThreadNotFound: if there is no such thread.
@@ -120,7 +122,9 @@ class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
         try:
             status = await self._calls.query(thread_id, "status", ThreadStatus)
             # Calls that were stopped or failed are counted beside the workflow, so only the store knows all.
-            status = status.with_(usage=(await self.store.get_thread(thread_id)).usage)
+            usage = (await self.store.get_thread(thread_id)).usage
+            # Not only while a turn runs: loading, hooks after a turn and compactions may stand still too.
+            status = status.with_(usage=usage, retrying=await self._calls.retrying(thread_id))
         except NoRunningWorkflow:
             status = stored_status(await self.store.load_tail(thread_id, processed=0))
         if all(call.kind not in ("rap", None) for call in status.open_calls):

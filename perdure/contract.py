@@ -324,12 +324,25 @@ class SubscriptionStatus(Wire):
         return cls(call_id=known.call_id, tool=known.tool, received=known.received, paused=known.paused)
 
 
+class Retry(Wire):
+    """Work of a thread that has failed and is tried again; `what` is what the Temporal UI calls it.
+
+    `attempt` is the one that runs or comes next, `why` the last one's failure, and `next_try` when it comes, in seconds
+    since 1970; None if it runs.
+    """
+
+    what: Text
+    attempt: int
+    why: Text = ""
+    next_try: float | None = None
+
+
 class ThreadStatus(Wire):
     """The answer to the query `status`.
 
     `dropped` counts events and results that belonged to nothing, since the thread was last loaded; `children` says
-    whether there may be child threads that are not closed. `choices` are what people are asked: the client adds them,
-    since only the store knows.
+    whether there may be child threads that are not closed. `choices` are what people are asked, `retrying` is what has
+    failed and is tried again: the client adds them, since only the store knows the ones, and Temporal the others.
     """
 
     thread_id: str
@@ -348,6 +361,7 @@ class ThreadStatus(Wire):
     dropped: int = 0
     children: bool = False
     choices: tuple[Choice, ...] = ()
+    retrying: tuple[Retry, ...] = ()
 
 
 class TreeChanged(Wire):

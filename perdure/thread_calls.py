@@ -26,9 +26,10 @@ from temporalio.common import QueryRejectCondition, WorkflowIDConflictPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.contract import WORKFLOW_TYPE, ThreadStart, ThreadStatus
+from perdure.contract import COMPACTION_TYPE, WORKFLOW_TYPE, Retry, ThreadStart, ThreadStatus
 from perdure.errors import PerdureError, ThreadClosed, Unreachable, UsageError
 from perdure.ids import workflow_id
+from perdure.pending_activities import retries
 from perdure.policy import WORKFLOW_TASK_TIMEOUT, ErrorType
 
 Result = TypeVar("Result")
@@ -136,6 +137,20 @@ class ThreadCalls:
                 query, result_type=answer, reject_condition=QueryRejectCondition.NOT_OPEN, rpc_timeout=left
             )
             return result
+
+        return await self._try(thread_id, call)
+
+    async def retrying(self, thread_id: str) -> tuple[Retry, ...]:
+        """What a running workflow tries again, and a compaction that it has begun. Raises NoRunningWorkflow."""
+
+        async def call(left: timedelta) -> tuple[Retry, ...]:
+            described = await self._handle(thread_id).describe(rpc_timeout=left)
+            found = await retries(self._temporal, described)
+            for child in described.raw_description.pending_children:
+                if child.workflow_type_name == COMPACTION_TYPE:
+                    handle = self._temporal.get_workflow_handle(child.workflow_id, run_id=child.run_id)
+                    found += await retries(self._temporal, await handle.describe(rpc_timeout=left))
+            return found
 
         return await self._try(thread_id, call)
 

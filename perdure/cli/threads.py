@@ -3,7 +3,7 @@
 import asyncio
 import getpass
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Final
 
 import typer
@@ -15,7 +15,7 @@ from perdure.cli.printable import one_line
 from perdure.cli.questions import choice_lines
 from perdure.client import PerdureClient
 from perdure.codec import clip, dumps
-from perdure.contract import SubscriptionStatus, ThreadStatus
+from perdure.contract import Retry, SubscriptionStatus, ThreadStatus
 from perdure.errors import UsageError
 from perdure.inputs import InputId
 from perdure.ports import Store
@@ -23,7 +23,7 @@ from perdure.quantity import quantity
 from perdure.records import Choice, ThreadRecord
 from perdure.spending import usage_words
 from perdure.stored_status import open_turn
-from perdure.waiting import PendingApproval, call_state, ended_early
+from perdure.waiting import PendingApproval, call_state, ended_early, moment
 
 _ID: Final = TypeAdapter[str](InputId)
 _PATIENCE: Final = timedelta(seconds=30)
@@ -168,11 +168,12 @@ def status_lines(status: ThreadStatus, approvals: Sequence[PendingApproval] = ()
     lines = [f"{status.state} · agent {one_line(status.agent)} · turn {status.turn}"]
     if status.state == "running":
         lines[0] += f", step {status.step + 1}"
+    today = datetime.now(UTC).astimezone().date()
+    lines += [retry_line(retry, today) for retry in status.retrying]
     if last is not None and last.state == "incomplete":
         lines.append(
             f"the last turn ended early: {ended_early(last)}" + (f" ({one_line(last.detail)})" if last.detail else "")
         )
-    today = datetime.now(UTC).astimezone().date()
     # What is asked about a call is told with all of it below.
     asked = {approval.call_id for approval in approvals}
     lines += [
@@ -191,6 +192,13 @@ def status_lines(status: ThreadStatus, approvals: Sequence[PendingApproval] = ()
         lines.append(f"events or results dropped, since nothing waited for them: {status.dropped:,}")
     lines.append(", ".join(usage_words(status.usage)))
     return lines + [f"problem: {one_line(problem)}" for problem in status.problems]
+
+
+def retry_line(retry: Retry, today: date) -> str:
+    """What has failed and is tried again, for people."""
+    at = "now" if retry.next_try is None else f"at {moment(retry.next_try, None, today)}"
+    why = f": {one_line(retry.why)}" if retry.why else ""
+    return f"retrying: {one_line(retry.what)}, attempt {retry.attempt} {at}{why}"
 
 
 def approval_lines(thread_id: str, approval: PendingApproval) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -11,8 +12,8 @@ from perdure.agent import Agent
 from perdure.approval import ApprovalOption, ApprovalRequest
 from perdure.cli.ending import exit_code
 from perdure.cli.main import app
-from perdure.cli.threads import status_lines
-from perdure.contract import CallStatus, SubscriptionStatus, ThreadStatus
+from perdure.cli.threads import retry_line, status_lines
+from perdure.contract import CallStatus, Retry, SubscriptionStatus, ThreadStatus
 from perdure.dev.temporal_server import TemporalServer
 from perdure.messages import Status, Usage
 from perdure.records import Choice
@@ -146,6 +147,35 @@ def test_the_status_says_what_else_a_thread_waits_for() -> None:
         "child threads: `perdure children t1`",
         "events or results dropped, since nothing waited for them: 7",
     ]
+
+
+def test_the_status_says_why_a_thread_does_not_go_on() -> None:
+    """What is tried again comes first, one line each, made safe; of what runs at this moment there is no time."""
+    status = ThreadStatus(
+        thread_id="t1",
+        agent="demo",
+        state="running",
+        turn=1,
+        last=Status(state="incomplete", reason="error"),
+        retrying=(
+            Retry(what="turn 1 · step 1 · m", attempt=4, why="m: away.\nDetails: \x1b"),
+            Retry(what="sync 3, waiting for the store", attempt=2),
+        ),
+    )
+    assert status_lines(status)[1:4] == [
+        "retrying: turn 1 · step 1 · m, attempt 4 now: m: away.␊Details: ␛",
+        "retrying: sync 3, waiting for the store, attempt 2 now",
+        "the last turn ended early: error",
+    ]
+
+
+def test_the_next_try_has_its_time() -> None:
+    """That of this machine; of another day it has its date."""
+    at = datetime(2026, 12, 1, 12, 30, 5).astimezone()
+    retry = Retry(what="look()", attempt=3, why="No.", next_try=at.timestamp())
+    assert retry_line(retry, at.date()) == "retrying: look(), attempt 3 at 12:30:05: No."
+    other_day = retry_line(retry, at.date() - timedelta(days=1))
+    assert other_day == f"retrying: look(), attempt 3 at 2026-12-01 12:30:05 {at:%Z}: No."
 
 
 def test_the_status_says_what_is_asked_before_a_call_runs() -> None:
