@@ -196,13 +196,10 @@ class CompleteActivities:
             except BaseException:  # whatever it is, a stop included: nobody reads the answer, but it is paid for
                 self._lost.count(request, call.attempt, usage + lost)
                 raise
-            try:
-                await writer.finish(parts, outcome)
-            except StepSealed:
-                # As above. What else can happen here, a hand-over or a store that is away, leaves open whether the step
-                # is done: if it is, the next attempt finds it, and it counts with that.
-                self._lost.count(request, call.attempt, usage + lost)
-                raise
+            # To its end, also if the call is stopped or handed over meanwhile.
+            storing = asyncio.create_task(writer.finish(parts, outcome))
+            self._lost.count_if_refused(storing, request, call.attempt, usage + lost)
+            await asyncio.shield(storing)
         return outline(parts, outcome, catalog)
 
     async def _stream(

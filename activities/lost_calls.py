@@ -4,7 +4,8 @@ What a worker that is killed had under way is not: nobody is left to count it.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import structlog
 
@@ -31,9 +32,17 @@ class LostCalls:
 
     def count(self, request: CompleteRequest, attempt: int, usage: Usage) -> None:
         """Begin to add the usage to the thread's. Safe to repeat for one attempt."""
-        counting = asyncio.create_task(self._count(request, attempt, usage))
-        self._counting[counting] = request.thread_id
-        counting.add_done_callback(self._forget)
+        self._begin(request, self._count(request, attempt, usage))
+
+    def count_if_refused(
+        self, storing: "asyncio.Task[None]", request: CompleteRequest, attempt: int, usage: Usage
+    ) -> None:
+        """Begin to add the usage of an answer if the store will not have it.
+
+        One that it takes counts with its step, also if that is stopped before anybody commits it. So an answer that is
+        being stored when its call is stopped is stored or refused to the end: what was cut off could be either.
+        """
+        self._begin(request, self._count_refused(storing, request, attempt, usage))
 
     async def counted(self, thread_id: str) -> None:
         """Wait for what is being counted of a thread, so that its next call is judged by all that it has spent."""
@@ -47,6 +56,19 @@ class LostCalls:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    def _begin(self, request: CompleteRequest, work: Coroutine[Any, Any, None]) -> None:
+        counting = asyncio.create_task(work)
+        self._counting[counting] = request.thread_id
+        counting.add_done_callback(self._forget)
+
+    async def _count_refused(
+        self, storing: "asyncio.Task[None]", request: CompleteRequest, attempt: int, usage: Usage
+    ) -> None:
+        try:
+            await storing
+        except Exception:  # whatever the reason is: the writer tries on while the store is away, so this is its answer
+            await self._count(request, attempt, usage)
 
     async def _count(self, request: CompleteRequest, attempt: int, usage: Usage) -> None:
         place = request.thread_id, request.turn, request.step, attempt

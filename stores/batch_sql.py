@@ -5,6 +5,7 @@ follow each other are one operation: a storm of inputs is two INSERT statements,
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -34,8 +35,21 @@ from perdure.messages import EventPart, Message, Part, TextPart, ToolCallPart, U
 from stores.rows import encoded
 from stores.tree_change import input_of
 
-CoalescedSteps = dict[tuple[int, int], tuple[Part, ...]]
-"""What is left of steps that did not end by themselves, by (turn, step)."""
+
+@dataclass(frozen=True, slots=True)
+class CoalescedStep:
+    """What is left of a step that did not end by itself.
+
+    `usage` is that of the answer that attempt `attempt` had stored by then: who stops the step does not know of it.
+    """
+
+    parts: tuple[Part, ...]
+    attempt: int
+    usage: Usage
+
+
+CoalescedSteps = dict[tuple[int, int], CoalescedStep]
+"""By (turn, step)."""
 
 
 def inputs(batch: SyncBatch) -> dict[str, str | None]:
@@ -239,7 +253,7 @@ def _place(operation: AppendParts | CommitStep | CommitResults) -> dict[str, Any
     return {"kind": operation.kind, "message_id": operation.message_id, "start": operation.start}
 
 
-def _commit_step(operation: CommitStep, parts: tuple[Part, ...] | None) -> dict[str, Any]:
+def _commit_step(operation: CommitStep, coalesced: CoalescedStep | None) -> dict[str, Any]:
     fields: dict[str, Any] = {
         **_place(operation),
         "turn": operation.turn,
@@ -248,7 +262,11 @@ def _commit_step(operation: CommitStep, parts: tuple[Part, ...] | None) -> dict[
         "trim_reasoning": operation.trim_reasoning,
         **({"usage": dumps(operation.usage)} if operation.usage != Usage() else {}),
     }
-    return fields if parts is None else {**fields, "parts": [dumps(part) for part in parts]}
+    if coalesced is None:
+        return fields
+    call = {"attempt": coalesced.attempt, "usage": dumps(coalesced.usage)}
+    unknown = coalesced.usage != Usage() and operation.usage == Usage()
+    return {**fields, "parts": [dumps(part) for part in coalesced.parts], **({"call": call} if unknown else {})}
 
 
 def _late_result(operation: StoreLateResult) -> dict[str, Any]:

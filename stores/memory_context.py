@@ -71,9 +71,8 @@ class MemoryContext(MemoryPaths):
     async def add_usage(self, thread_id: str, turn: int, step: int, attempt: int, usage: Usage) -> None:
         """See `perdure.ports.ContextStore`. Raises ThreadNotFound. Readers are told of the message once more."""
         thread = self._thread(thread_id)
-        if (turn, step, attempt) in thread.given_up:
+        if not thread.count_call(turn, step, attempt):
             return
-        thread.given_up.add((turn, step, attempt))
         thread.spend(usage)
         message = thread.message_of(turn)
         if message is not None and usage != Usage():

@@ -3,10 +3,12 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from perdure.batch import CommitStep
+from perdure.messages import Usage
 from perdure.records import LoggedMessage, ProviderState
 from perdure.turn_context import TurnContext
 from stores.memory_calls import MemoryCalls
-from stores.memory_records import kept
+from stores.memory_records import StoredStep, kept
 
 
 @dataclass
@@ -21,6 +23,22 @@ class MemoryProviders(MemoryCalls):
     finished: dict[tuple[int, str], None] = field(default_factory=dict[tuple[int, str], None])
     logs: dict[tuple[str, str], LoggedMessage] = field(default_factory=dict[tuple[str, str], LoggedMessage])
     given_up: set[tuple[int, int, int]] = field(default_factory=set[tuple[int, int, int]])
+
+    def usage_of(self, operation: CommitStep, step: StoredStep | None) -> Usage:
+        """What a step has taken. Who stops it does not know of an answer that was stored by then, which counts once."""
+        is_stopped = (operation.sealed or operation.discard) and operation.usage == Usage()
+        if step is None or step.outcome is None or not is_stopped:
+            return operation.usage
+        is_new = self.count_call(operation.turn, operation.step, step.attempt)
+        return step.outcome.usage if is_new else Usage()
+
+    def count_call(self, turn: int, step: int, attempt: int) -> bool:
+        """Whether a call is counted now and was not before. The set is made anew: a batch may be a draft's."""
+        call = turn, step, attempt
+        if call in self.given_up:
+            return False
+        self.given_up = self.given_up | {call}
+        return True
 
     def finish_hook(self, turn: int, source: str, state: ProviderState | None) -> bool:
         """A hook has run; False if its state was written by somebody else since it was read."""

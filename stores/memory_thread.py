@@ -190,8 +190,9 @@ class MemoryThread(MemoryProviders):
         self._open_calls(operation.message_id, operation.start, parts, at)
         self.steps = {other: step for other, step in self.steps.items() if other > at}
         self.done[operation.turn] = max(self.done.get(operation.turn, -1), operation.step)
-        self.spend(operation.usage)
-        self.spend_on(operation.message_id, operation.usage)
+        usage = self.usage_of(operation, stored)
+        self.spend(usage)
+        self.spend_on(operation.message_id, usage)
 
     def _commit_results(self, operation: CommitResults) -> None:
         made = {result.call_id: result for result in operation.results}

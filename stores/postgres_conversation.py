@@ -5,12 +5,12 @@ import hashlib
 from perdure.batch import CommitStep, Refused, SyncBatch, SyncReport, changes_tree
 from perdure.codec import dumps
 from perdure.errors import BlobNotFound, ThreadNotFound
-from perdure.messages import Usage
+from perdure.messages import Part, Usage
 from perdure.records import Change, Counts, Path, Snapshot, StoredTree, Summary, ThreadRecord
 from perdure.turn_buffer import TurnBuffer, sealed_parts
 from stores import batch_sql
 from stores.address import StepStreams, stale_writer
-from stores.batch_sql import CoalescedSteps
+from stores.batch_sql import CoalescedStep, CoalescedSteps
 from stores.database import Database, Row, Transaction
 from stores.late_result import NoSuchCall
 from stores.postgres_tree import TreeBatch, needs_lock
@@ -20,6 +20,7 @@ from stores.rows import (
     to_change,
     to_choice,
     to_chunks,
+    to_outcome,
     to_parts,
     to_path,
     to_step,
@@ -91,7 +92,7 @@ class PostgresConversation:
         if any(map(needs_lock, batch.operations)):
             return await self._change(batch)
         operations = batch.operations
-        if not any(isinstance(operation, CommitStep) and operation.sealed for operation in operations):
+        if not any(isinstance(one, CommitStep) and (one.sealed or one.discard) for one in operations):
             try:
                 return await self._append(self._database, batch, {})
             except StepStreams:
@@ -165,13 +166,10 @@ class PostgresConversation:
     async def _coalesce(self, transaction: Transaction, batch: SyncBatch) -> CoalescedSteps:
         coalesced: CoalescedSteps = {}
         for operation in batch.operations:
-            if isinstance(operation, CommitStep) and not operation.discard:
+            if isinstance(operation, CommitStep):
                 row = await transaction.row("step", batch.thread_id, operation.turn, operation.step)
-                if row and (operation.sealed or row["outcome"] is None):
-                    parts = (
-                        TurnBuffer(to_chunks(row["chunks"])).parts if row["outcome"] is None else to_parts(row["parts"])
-                    )
-                    coalesced[operation.turn, operation.step] = sealed_parts(parts)
+                if row and (operation.sealed or operation.discard or row["outcome"] is None):
+                    coalesced[operation.turn, operation.step] = _coalesced(row, operation)
         return coalesced
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -278,6 +276,17 @@ async def _path(
     if not rows:
         raise ThreadNotFound(thread_id)
     return to_path(rows, known, message_id)
+
+
+def _coalesced(row: Row, operation: CommitStep) -> CoalescedStep:
+    outcome = to_outcome(row["outcome"])
+    if operation.discard:
+        parts: tuple[Part, ...] = ()
+    elif outcome is None:
+        parts = sealed_parts(TurnBuffer(to_chunks(row["chunks"])).parts)
+    else:
+        parts = sealed_parts(to_parts(row["parts"]))
+    return CoalescedStep(parts, row["attempt"], outcome.usage if outcome else Usage())
 
 
 def _is_applied(thread: Row, batch: SyncBatch) -> bool:

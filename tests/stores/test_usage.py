@@ -9,9 +9,9 @@ from perdure.batch import CommitStep, SetStatus
 from perdure.errors import ThreadNotFound
 from perdure.messages import Status, Usage
 from perdure.ports import Store
-from perdure.records import Spending, Spent, ThreadRecord
+from perdure.records import Spending, Spent, StepOutcome, ThreadRecord
 from stores.postgres import PostgresStore
-from tests.stores.builders import THREAD, assistant, settle, started, user, write
+from tests.stores.builders import THREAD, assistant, call, delta, settle, started, text, user, write
 from tests.stores.plans import numbers
 from tests.stores.trees import delete, written
 
@@ -87,6 +87,38 @@ async def test_a_call_that_brought_nothing_counts_once(store: Store) -> None:
     (change,) = await store.read_changes(THREAD, before)
     assert change.message is not None
     assert (change.message.status.state, change.message.usage) == ("complete", ONE + OTHER + OTHER)
+
+
+@pytest.mark.parametrize("way", [{"sealed": True}, {"discard": True}], ids=str)
+async def test_an_answer_that_was_stored_when_its_step_was_stopped_counts_once(
+    store: Store, way: dict[str, bool]
+) -> None:
+    """With its turn, though whoever stopped it does not know of it; also if its writer, in doubt, counts it as well.
+
+    Another attempt is another call.
+    """
+    await started(store)
+    await store.finish_step(THREAD, 1, 0, 3, (text("so"), call("c")), StepOutcome(usage=ONE), [])
+    for _ in range(2):
+        await write(store, 2, step(0, Usage()).with_(**way), settle("a"))
+    assert (await store.get_thread(THREAD)).usage == ONE == await of_message(store)
+    await store.add_usage(THREAD, 1, 0, 3, ONE)
+    assert (await store.get_thread(THREAD)).usage == ONE == await of_message(store)
+    await store.add_usage(THREAD, 1, 0, 2, OTHER)
+    assert (await store.get_thread(THREAD)).usage == ONE + OTHER
+    path = await store.load_history_with_ancestors(THREAD)
+    assert path.messages[-1].parts == ((text("so"),) if "sealed" in way else ())
+
+
+@pytest.mark.parametrize("way", [{"sealed": True}, {"discard": True}, {}], ids=str)
+async def test_an_answer_whose_step_says_what_it_took_counts_once(store: Store, way: dict[str, bool]) -> None:
+    """What is committed with its usage is not added from the turn buffer too; nor is what only streamed."""
+    await started(store)
+    await store.finish_step(THREAD, 1, 0, 1, (text("so"),), StepOutcome(usage=ONE), [])
+    await write(store, 2, step(0).with_(**way))
+    await store.append_chunks(THREAD, 1, 1, 1, [delta("half")])
+    await write(store, 3, step(1, Usage()).with_(sealed=True, start=0 if "discard" in way else 1), settle("a"))
+    assert (await store.get_thread(THREAD)).usage == ONE == await of_message(store)
 
 
 async def test_two_who_count_the_same_call_at_once(store: Store) -> None:
