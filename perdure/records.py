@@ -17,6 +17,10 @@ ThreadKind = Literal["root", "child", "event"]
 KEY_BYTES = 32
 """The length of an installation's secrets (`get_key`)."""
 
+MAX_UNSTARTED = 1_000
+"""How many children a tail names as never started at most: the newest, so that old ones that cannot start keep no newer
+one from it. A run has some hundreds in the making at a time: the calls of a step, or the events of a batch."""
+
 MAX_VIEWS = 100
 """How many views a thread shows at most: each snapshot holds them all."""
 
@@ -161,8 +165,8 @@ class Tail(Wire):
     `last` is the status of the head if that is a turn, and `paused` says that it waits for people, be it `message` or
     not. `attempt` is the one that owns the turn buffer, 0 if that is empty; `processed` are the newest accepted inputs
     with their digests, oldest first; `children` counts the child threads that are not closed; `unstarted` are those of
-    them that were made and never ran: their owner vanished before it could start them. `remembered` are decisions for
-    calls to come.
+    them that were made and never ran, oldest first: their owner vanished before it could start them. `remembered` are
+    decisions for calls to come.
     """
 
     thread: ThreadRecord

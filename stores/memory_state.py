@@ -7,14 +7,12 @@ from typing import Any
 from perdure.codec import dumps, loads
 from perdure.errors import CallNotOpen, ThreadNotFound
 from perdure.messages import ToolResultPart
-from perdure.records import KEY_BYTES, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
+from perdure.records import KEY_BYTES, MAX_UNSTARTED, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
 from stores.hints import Hints
 from stores.memory_batch import tree_of_thread
 from stores.memory_records import StoredMessage
 from stores.memory_thread import MemoryThread
 from stores.tree_change import followers, is_hidden
-
-MAX_UNSTARTED = 100
 
 
 class MemoryState:
@@ -47,7 +45,7 @@ class MemoryState:
             subscriptions=tuple(thread.subscriptions.values()),
             processed=processed_ids[max(0, len(processed_ids) - processed) :],
             children=len(children),
-            unstarted=tuple(unstarted[:MAX_UNSTARTED]),
+            unstarted=tuple(unstarted[-MAX_UNSTARTED:]),
             last=last,
             followers=followers(tree, message.message.id) if message else 0,
             hidden=message is not None and is_hidden(tree, message.message.id),

@@ -6,7 +6,17 @@ from typing import Any
 from perdure.codec import dumps, loads
 from perdure.errors import CallNotOpen, ThreadNotFound
 from perdure.messages import ToolResultPart
-from perdure.records import KEY_BYTES, MAX_VIEWS, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
+from perdure.records import (
+    KEY_BYTES,
+    MAX_UNSTARTED,
+    MAX_VIEWS,
+    Choice,
+    OpenCall,
+    Subscription,
+    Tail,
+    ThreadRecord,
+    View,
+)
 from stores.database import Database
 from stores.rows import to_call, to_choice, to_subscription, to_tail, to_thread
 
@@ -19,7 +29,7 @@ class PostgresState:
 
     async def load_tail(self, thread_id: str, processed: int = 200) -> Tail:
         """See `perdure.ports.StateStore`."""
-        row = await self._database.row("tail", thread_id, processed)
+        row = await self._database.row("tail", thread_id, processed, MAX_UNSTARTED)
         if row is None:
             raise ThreadNotFound(thread_id)
         return to_tail(row)

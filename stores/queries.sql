@@ -260,9 +260,11 @@ select t.*, head.role as head_role, head.state as head_state, head.reason as hea
               ) i order by i.seq desc limit $2) i) as processed,
        (select count(*) from perdure.threads c
         where c.parent_thread_id = t.thread_id and c.closed_at is null) as children,
-       array(select c.thread_id from perdure.threads c
-             where c.parent_thread_id = t.thread_id and c.closed_at is null and c.version = 1 and c.turn = 0
-             order by c.thread limit 100) as unstarted
+       array(select c.thread_id
+             from (select c.thread, c.thread_id from perdure.threads c
+                   where c.parent_thread_id = t.thread_id and c.closed_at is null and c.version = 1 and c.turn = 0
+                   order by c.thread desc limit $3) c
+             order by c.thread) as unstarted
 from perdure.threads t
 left join perdure.messages head on head.id = t.head_id
 left join lateral (

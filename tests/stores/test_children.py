@@ -6,7 +6,7 @@ from perdure.batch import AppendMessage, AppendParts, CloseThread, CommitResults
 from perdure.errors import StoreError
 from perdure.messages import EventPart, TextPart, ToolCallPart, ToolResultPart
 from perdure.ports import Store
-from perdure.records import ThreadRecord
+from perdure.records import MAX_UNSTARTED, ThreadRecord
 from stores.postgres import PostgresStore
 from stores.queries import QUERIES
 from tests.stores.builders import (
@@ -170,13 +170,15 @@ async def test_the_tail_counts_children_that_are_not_closed(store: Store) -> Non
     assert await store.get_children("grandchild") == await store.get_children("nobody") == ()
 
 
-async def test_the_tail_names_a_hundred_unstarted_children(store: Store) -> None:
-    """The oldest of them; all are counted."""
+async def test_the_tail_names_the_newest_unstarted_children(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of those first; all are counted."""
+    for module in ("memory_state", "postgres_state"):
+        monkeypatch.setattr(f"stores.{module}.MAX_UNSTARTED", 3)
     await with_calls(store, "c1")
-    for number in range(103):
+    for number in range(5):
         await spawn(store, f"k{number}", THREAD, "a", 1)
     tail = await store.load_tail(THREAD)
-    assert (tail.children, tail.unstarted) == (103, tuple(f"k{number}" for number in range(100)))
+    assert (tail.children, tail.unstarted) == (5, ("k2", "k3", "k4"))
 
 
 async def test_a_batch_closes_its_thread(store: Store) -> None:
@@ -233,7 +235,7 @@ async def test_children_are_found_by_keys(own_database_url: str) -> None:
             await store.create_thread(ThreadRecord(thread_id=f"other{number}", agent="demo"))
         await spawn(store, "k", THREAD, "a", 1)
         async with planner(own_database_url) as explain:
-            for query, args in (("tail", (THREAD, 200)), ("children", (THREAD,))):
+            for query, args in (("tail", (THREAD, 200, MAX_UNSTARTED)), ("children", (THREAD,))):
                 plan = await explain(QUERIES[query], *args)
                 assert scans(plan, "Seq Scan") == []
                 assert "threads_children" in indexes(plan)
