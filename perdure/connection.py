@@ -14,10 +14,11 @@ from temporalio.envconfig import ClientConnectConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.converter import data_converter
+from perdure.converter import data_converter, with_codec
 from perdure.errors import ConfigurationError
+from perdure.loader import load_codec
 from perdure.search_attributes import SEARCH_ATTRIBUTES
-from perdure.settings import load_temporal_config
+from perdure.settings import load_environment, load_temporal_config
 
 _PATIENCE: Final = timedelta(seconds=5)
 _NO_OPERATOR: Final = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
@@ -26,15 +27,20 @@ _NO_OPERATOR: Final = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DEN
 async def connect_temporal(config: ClientConnectConfig | None = None, *, runtime: Runtime | None = None) -> Client:
     """A client with Perdure's data converter; `config` is this process's Temporal configuration unless given.
 
+    The converter has the codec that the environment names, `PERDURE_PAYLOAD_CODEC`.
+
     Raises:
-        ConfigurationError: if Temporal or the namespace cannot be reached within 5 s.
+        ConfigurationError: if Temporal or the namespace cannot be reached within 5 s, or the codec cannot be imported.
+        UsageError: if no codec is where the environment says.
     """
     options: dict[str, Any] = dict(config or load_temporal_config())
+    codec = load_environment().payload_codec
+    converter = with_codec(load_codec(codec)) if codec else data_converter
     address = options["target_host"]
     try:
         async with asyncio.timeout(_PATIENCE.total_seconds()):
             client = await Client.connect(
-                **options, data_converter=data_converter, identity=process_identity(), runtime=runtime
+                **options, data_converter=converter, identity=process_identity(), runtime=runtime
             )
             await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     except RPCError as error:

@@ -19,6 +19,7 @@ from temporalio.converter import (
     DefaultPayloadConverter,
     EncodingPayloadConverter,
     JSONPlainPayloadConverter,
+    PayloadCodec,
     PayloadConverter,
     SerializationContext,
 )
@@ -117,6 +118,13 @@ class PerdureFailureConverter(DefaultFailureConverter):
             return super().from_failure(bare, payload_converter)
 
 
+class PerdureFailureConverterWithEncodedWords(PerdureFailureConverter):
+    """The same, with the message and the stack trace of a failure in a payload, so that a codec sees them."""
+
+    def __init__(self) -> None:
+        super().__init__(encode_common_attributes=True)
+
+
 def _showable(exception: BaseException) -> BaseException:
     if isinstance(exception, FailureError):
         # One that came from Temporal is what it was there, and those of Temporal's own kinds wrap others.
@@ -140,3 +148,10 @@ data_converter = dataclasses.replace(
     payload_converter_class=PerdurePayloadConverter,
     failure_converter_class=PerdureFailureConverter,
 )
+
+
+def with_codec(codec: PayloadCodec) -> DataConverter:
+    """The data converter with a codec for all payloads; the words of failures become one too."""
+    return dataclasses.replace(
+        data_converter, payload_codec=codec, failure_converter_class=PerdureFailureConverterWithEncodedWords
+    )

@@ -1,4 +1,4 @@
-"""Finds the agents that `module:attribute` names, as uvicorn users expect it."""
+"""Finds what `module:attribute` names, as uvicorn users expect it: agents, and the codec of Temporal's payloads."""
 
 import importlib
 import os
@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Final, cast
+
+from temporalio.converter import PayloadCodec
 
 from perdure.agent import Agent, Agents
 from perdure.errors import ConfigurationError, PerdureError, UsageError
@@ -24,17 +26,37 @@ def load_agents(target: str = DEMO) -> Agents:
         UsageError: if there is no such module or attribute, or it holds no agents.
         ConfigurationError: if the module cannot be imported.
     """
+    return _as_agents(target, _made(target, _found(target, "agents", "my_agents:weather"), (Agent, Agents)))
+
+
+def load_codec(target: str) -> PayloadCodec:
+    """The codec at `module:attribute`: a PayloadCodec, or a class or a function without arguments that makes one.
+
+    Raises:
+        UsageError: if there is no such module or attribute, or it holds no codec.
+        ConfigurationError: if the module cannot be imported.
+    """
+    codec = _made(target, _found(target, "a codec", "my_keys:codec"), (PayloadCodec,))
+    if not isinstance(codec, PayloadCodec):
+        raise UsageError(f"{target!r} is of type {type(codec).__name__}, not a temporalio.converter.PayloadCodec.")
+    return codec
+
+
+def _found(target: str, what: str, example: str) -> object:
     module_name, colon, attribute = target.partition(":")
     if not (module_name and colon and attribute):
-        raise UsageError(f"{target!r} does not name agents: write module:attribute, for instance my_agents:weather.")
+        raise UsageError(f"{target!r} does not name {what}: write module:attribute, for instance {example}.")
     found: object = _import(module_name)
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise UsageError(f"There is no {attribute!r} in module {module_name!r} ({_place(module_name)}).")
         found = getattr(found, name)
-    if callable(found) and not isinstance(found, Agent | Agents):
-        found = _call(target, found)
-    return _as_agents(target, found)
+    return found
+
+
+def _made(target: str, found: object, kinds: tuple[type, ...]) -> object:
+    """What was found, or what it makes if it is no such thing itself."""
+    return _call(target, found) if callable(found) and not isinstance(found, kinds) else found
 
 
 def _import(name: str) -> ModuleType:

@@ -41,6 +41,8 @@ class Settings(BaseSettings):
             CPU again; tests run with it.
         max_cached_workflows: threads kept in memory, 75 KB each, or 160 KB in the sandbox.
         max_concurrent_activities: model calls and tools that run at once in one worker.
+        payload_codec: `module:attribute` of a `temporalio.converter.PayloadCodec`, which encrypts what Temporal stores
+            of threads, all but their ids and search attributes; workers, clients and the gateway need the same one.
         search_attributes: keep the threads' search attributes up to date in Temporal; off where the namespace has none.
         gateway_url: where tool servers reach the gateway, such as `https://agents.example.com`; left out, it is where
             the gateway listens.
@@ -59,6 +61,7 @@ class Settings(BaseSettings):
     sandbox: bool = False
     max_cached_workflows: int = Field(default=2_000, ge=0)
     max_concurrent_activities: int = Field(default=200, ge=1)
+    payload_codec: str | None = None
     search_attributes: bool = True
     gateway_url: GatewayUrl | None = None
     gateway_host: str = "127.0.0.1"

@@ -1,5 +1,6 @@
 """`module:attribute`: what it may name, and one clear line for what it may not."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from perdure.agent import Agent, Agents
 from perdure.errors import ConfigurationError, UsageError
-from perdure.loader import DEMO, load_agents
+from perdure.loader import DEMO, load_agents, load_codec
 
 PRELUDE = "from perdure.agent import Agent, Agents\none, two = Agent('one', model='m'), Agent('two', model='m')\n"
 Write = Callable[[str], str]
@@ -100,3 +101,35 @@ def test_a_module_that_cannot_be_imported(write: Write, source: str, said: str) 
     """Whatever the user's code raises becomes one sentence with the place in that code."""
     with pytest.raises(ConfigurationError, match=rf"cannot be imported: .*{said}"):
         load_agents(f"{write(source)}:found")
+
+
+CODEC = """
+from temporalio.converter import PayloadCodec
+class Codec(PayloadCodec):
+    async def encode(self, payloads): return list(payloads)
+    async def decode(self, payloads): return list(payloads)
+codec = Codec()
+def make(): return codec
+number = 7
+"""
+
+
+@pytest.mark.parametrize("attribute", ["codec", "Codec", "make"])
+def test_what_names_a_codec(write: Write, attribute: str) -> None:
+    """A codec, its class, and a function without arguments that makes it are all taken."""
+    assert type(load_codec(f"{write(CODEC)}:{attribute}")).__name__ == "Codec"
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("{name}:number", "is of type int, not a temporalio.converter.PayloadCodec"),
+        ("{name}:missing", "There is no 'missing'"),
+        ("{name}", "does not name a codec"),
+        ("no_such_module:codec", "There is no module 'no_such_module'"),
+    ],
+)
+def test_what_names_no_codec(write: Write, target: str, says: str) -> None:
+    """Nothing is sent in the clear because of a typing mistake: it is an error that says what is wrong."""
+    with pytest.raises(UsageError, match=re.escape(says)):
+        load_codec(target.format(name=write(CODEC)))
