@@ -25,6 +25,11 @@ class Talk:
         self.server = server
         self.thread = thread
 
+    def sent(self, number: int) -> list[dict[str, Any]]:
+        """The messages of a request, counted from 0."""
+        messages: list[dict[str, Any]] = self.server.requests[number].json["messages"]
+        return messages
+
 
 Talks = Callable[..., Awaitable[Talk]]
 
@@ -83,19 +88,19 @@ async def test_words_and_calls_in_fragments_come_out_whole(talks: Talks) -> None
     await thread.commit(outlined, "sunny", "noon")
     assert (await thread.complete()).preview == "Sunny, at noon."
 
-    first, second = server.requests
+    first, _ = server.requests
     assert first.headers["authorization"] == "Bearer none"
     assert first.json["stream"] is True
     assert [tool["function"]["name"] for tool in first.json["tools"]] == ["weather", "clock", "read_result"]
-    assert first.messages == [
+    assert talk.sent(0) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Weather and time?"},
     ]
     call_ids = [ids.call_id("t", 1, 0, index) for index in range(2)]
-    assert second.messages[2]["role"] == "assistant"
-    assert second.messages[2]["content"] == "Let me see."
-    assert [call["id"] for call in second.messages[2]["tool_calls"]] == call_ids
-    assert second.messages[3:] == [
+    _, _, called, *results = talk.sent(1)
+    assert (called["role"], called["content"]) == ("assistant", "Let me see.")
+    assert [call["id"] for call in called["tool_calls"]] == call_ids
+    assert results == [
         {"role": "tool", "tool_call_id": call_ids[0], "content": "sunny"},
         {"role": "tool", "tool_call_id": call_ids[1], "content": "noon"},
     ]
@@ -121,7 +126,7 @@ async def test_b10_odd_call_ids_on_the_wire(talks: Talks, given: tuple[str | Non
     assert [call.preview for call in outlined.calls] == ['city="x"', 'city="y"']
     await talk.thread.commit(outlined, "x", "y")
     await talk.thread.complete()
-    sent = talk.server.requests[1].messages
+    sent = talk.sent(1)
     assert [(m["tool_call_id"], m["content"]) for m in sent if m["role"] == "tool"] == [
         (ids.call_id("t", 1, 0, 0), "x"),
         (ids.call_id("t", 1, 0, 1), "y"),
@@ -137,7 +142,7 @@ async def test_b20_reasoning_of_a_compatible_server_goes_back_in_its_field(talks
     assert isinstance(stored[0], ReasoningPart)
     assert stored[0].text == "It may rain."
     await talk.thread.complete()
-    answer = next(m for m in talk.server.requests[1].messages if m["role"] == "assistant")
+    answer = next(m for m in talk.sent(1) if m["role"] == "assistant")
     assert answer["reasoning_content"] == "It may rain."
     assert answer["content"] is None
 
@@ -152,7 +157,7 @@ async def test_b31_a_call_cut_off_on_the_wire_is_refused(talks: Talks) -> None:
     assert [call.error is None for call in outlined.calls] == [True, False]
     await talk.thread.commit(outlined, "noon")
     await talk.thread.complete()
-    sent = talk.server.requests[1].messages
+    sent = talk.sent(1)
     assert [json.loads(call["function"]["arguments"]) for call in sent[2]["tool_calls"]] == [{}, {}]
     assert "cut off" in sent[4]["content"]
 
@@ -172,7 +177,7 @@ async def test_b32_b69_arguments_are_the_same_bytes_after_a_reload(talks: Talks)
     await first.close()
     _, before, after = talk.server.requests
     assert before.body == after.body
-    assert "2512292042121000001" in before.messages[2]["tool_calls"][0]["function"]["arguments"]
+    assert "2512292042121000001" in talk.sent(1)[2]["tool_calls"][0]["function"]["arguments"]
     stored = (await talk.thread.parts())[0]
     assert isinstance(stored, ToolCallPart)
     assert stored.arguments == written
@@ -202,7 +207,7 @@ async def test_hostile_words_reach_the_server_as_valid_text(talks: Talks) -> Non
     await talk.thread.say("and now?")
     await talk.thread.complete()
     talk.server.requests[1].body.decode("utf-8")
-    assert talk.server.requests[1].messages[1]["content"] == "a\x00b 😀 😀 \ufffd"
+    assert talk.sent(1)[1]["content"] == "a\x00b 😀 😀 \ufffd"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from perdure.rap.token import CALLBACK_KEY, verify
 from tests.activities.rap_calls import RapCaller, calling
 from tests.eventually import eventually
 from tests.fakes import rap_tools
-from tests.fakes.rap_http import Answer, Received, ScriptedHttpServer
+from tests.fakes.http_wire import Received
+from tests.fakes.rap_http import Answer, ScriptedHttpServer
 from tests.fakes.rap_server import CANCEL, Dialect, FakeRapServer, FakeTool, Invocation
 
 

@@ -9,7 +9,9 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
+
+from tests.fakes.http_wire import Received, chunk, read_request, response_head
 
 
 @dataclass(frozen=True)
@@ -70,25 +72,6 @@ class Completion:
         return [text[start : start + self.fragment] for start in range(0, len(text), self.fragment)]
 
 
-@dataclass(frozen=True)
-class Received:
-    """A request as it came."""
-
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The body, decoded."""
-        return cast("dict[str, Any]", json.loads(self.body))
-
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        """The messages of the request."""
-        return cast("list[dict[str, Any]]", self.json["messages"])
-
-
 class FakeOpenAI:
     """The server. Answers come in the order of the script, one for each HTTP request.
 
@@ -131,7 +114,7 @@ class FakeOpenAI:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = await _read_request(reader)
+            request = await read_request(reader)
             self.requests.append(request)
             if not self._script or request.path != "/v1/chat/completions":
                 await _send_error(writer, Completion(status=404))
@@ -169,13 +152,6 @@ async def _paced(completion: Completion) -> AsyncIterator[tuple[int, str]]:
         yield number, line
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Received:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Received(head[0].split(" ")[1], headers, body)
-
-
 async def _send_error(writer: asyncio.StreamWriter, completion: Completion) -> None:
     body = json.dumps({"error": {"message": "scripted", "type": "scripted", "code": None}}).encode()
     headers = {"content-type": "application/json", "content-length": str(len(body)), **completion.headers}
@@ -184,17 +160,12 @@ async def _send_error(writer: asyncio.StreamWriter, completion: Completion) -> N
 
 
 async def _send_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
-    writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+    writer.write(chunk(data))
     await writer.drain()
 
 
 def _head(status: int, headers: Mapping[str, str]) -> bytes:
-    lines = [
-        f"HTTP/1.1 {status} scripted",
-        "connection: close",
-        *(f"{name}: {value}" for name, value in headers.items()),
-    ]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+    return response_head(status, {"connection": "close", **headers})
 
 
 def _chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:

@@ -5,29 +5,15 @@ and `content-length`.
 """
 
 import asyncio
-import json
 import socket
 import struct
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-
-@dataclass(frozen=True)
-class Received:
-    """A request as it came; names of headers in lower case."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        """The body, decoded."""
-        return json.loads(self.body)
+from tests.fakes.http_wire import Received, read_body, read_head, response_head
 
 
 @dataclass(frozen=True)
@@ -144,15 +130,14 @@ class ScriptedHttpServer:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        method, path, headers = await _read_head(reader)
-        script = self._scripts[path]
+        head = await read_head(reader)
+        script = self._scripts[head.path]
         answer = script.popleft() if script else None
         if answer is not None and answer.reset == "before":
-            self.requests.append(Received(method, path, headers, b""))
+            self.requests.append(head)
             _reset(writer)
             return
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
-        request = Received(method, path, headers, body)
+        request = await read_body(reader, head)
         self.requests.append(request)
         answer = answer or await self.respond(request)
         if answer.is_taken:
@@ -167,17 +152,9 @@ class ScriptedHttpServer:
         await writer.drain()
 
 
-async def _read_head(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]:
-    lines = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").split("\r\n")
-    method, path, _ = lines[0].split(" ")
-    pairs = (line.partition(":") for line in lines[1:] if line)
-    return method, path, {name.lower(): value.strip() for name, _, value in pairs}
-
-
 def _head(answer: Answer) -> bytes:
     headers = {"connection": "close", "content-length": str(len(answer.body)), **answer.headers}
-    lines = [f"HTTP/1.1 {answer.status} scripted", *(f"{name}: {value}" for name, value in headers.items())]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+    return response_head(answer.status, headers)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

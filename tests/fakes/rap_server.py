@@ -36,7 +36,8 @@ from typing import Any, Literal
 import httpx2
 
 from tests.eventually import eventually
-from tests.fakes.rap_http import Answer, Received, ScriptedHttpServer
+from tests.fakes.http_wire import Received
+from tests.fakes.rap_http import Answer, ScriptedHttpServer
 
 DISCOVERY = "/.well-known/rap-toolset"
 CLOSE, CANCEL, CHOICE = "/close_thread", "/cancel_tool_call", "/user_choice_response"

@@ -4,8 +4,9 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
+from tests.fakes.http_wire import Received
 from tests.providers.dialect import Call, Failure, Reply, Thought, pieces
-from tests.providers.model_server import Answer, Received, sse
+from tests.providers.model_server import Answer, sse
 
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 _FAILURES: dict[str, tuple[int, str, str]] = {

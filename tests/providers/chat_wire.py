@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from tests.fakes.http_wire import Received
 from tests.providers.dialect import KEY, Failure, Reply, Thought, decoded, pieces
-from tests.providers.model_server import Answer, Received, sse
+from tests.providers.model_server import Answer, sse
 
 FAILURES: dict[str, tuple[int, str, str | None, str]] = {
     "rate_limit": (429, "tokens", "rate_limit_exceeded", "Rate limit reached for gpt-4o."),

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from tests.providers.model_server import Answer, Received
+from tests.fakes.http_wire import Received
+from tests.providers.model_server import Answer
 
 KEY = "sk-a-very-secret-key-0123456789"
 """What each client sends as its key; some servers quote it when they refuse it."""

@@ -5,8 +5,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from tests.fakes.http_wire import Received
 from tests.providers.dialect import Failure, Reply, Thought, pieces
-from tests.providers.model_server import Answer, Received, sse
+from tests.providers.model_server import Answer, sse
 
 _STOPS = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 _FAILURES: dict[str, tuple[int, str, str]] = {

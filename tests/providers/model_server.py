@@ -5,7 +5,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
+
+from tests.fakes.http_wire import Received, chunk, read_request, response_head
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,6 @@ class Answer:
     body: Mapping[str, Any] | None = None
     drop_after: int | None = None
     delay_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Received:
-    """A request as it came."""
-
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The body, decoded."""
-        return cast("dict[str, Any]", json.loads(self.body))
 
 
 class ModelServer:
@@ -101,7 +89,7 @@ class ModelServer:
         try:
             while True:
                 answering = False
-                request = await _read_request(reader)
+                request = await read_request(reader)
                 answering = True
                 self.requests.append(request)
                 answer = self._script.pop(0) if self._script else Answer(status=418, body={"error": "no script"})
@@ -129,23 +117,15 @@ async def _write(writer: asyncio.StreamWriter, answer: Answer) -> bool:
             return False
         if answer.delay_s:
             await asyncio.sleep(answer.delay_s)
-        writer.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
+        writer.write(chunk(event))
         await writer.drain()
-    writer.write(b"0\r\n\r\n")
+    writer.write(chunk(b""))
     await writer.drain()
     return True
 
 
 def _head(answer: Answer, headers: Mapping[str, str]) -> bytes:
-    lines = [f"HTTP/1.1 {answer.status} scripted", *(f"{k}: {v}" for k, v in {**headers, **answer.headers}.items())]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-async def _read_request(reader: asyncio.StreamReader) -> Received:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Received(head[0].split(" ")[1], headers, body)
+    return response_head(answer.status, {**headers, **answer.headers})
 
 
 def sse(data: Mapping[str, Any] | str, event: str | None = None, end: str = "\n") -> bytes:

@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from tests.fakes.http_wire import Received
 from tests.providers.chat_wire import failure
 from tests.providers.dialect import Call, Failure, Reply, Thought, decoded, pieces
-from tests.providers.model_server import Answer, Received, sse
+from tests.providers.model_server import Answer, sse
 
 Event = dict[str, Any]
 

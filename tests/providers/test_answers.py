@@ -14,12 +14,13 @@ from perdure.agent import Agent
 from perdure.messages import FilePart, ReasoningPart, TextPart, ToolCallPart
 from perdure.models import resolve
 from tests.activities.conversation import Conversation, failed, until
+from tests.fakes.http_wire import Received
 from tests.fakes.mcp_tools import PIXEL
 from tests.providers.anthropic_wire import Anthropic, cache_marks
 from tests.providers.chat_wire import Chat
 from tests.providers.conftest import Talk, Talks, agent_at
 from tests.providers.dialect import KEY, Call, Dialect, Reply, Thought
-from tests.providers.model_server import Answer, ModelServer, Received
+from tests.providers.model_server import Answer, ModelServer
 from tests.providers.responses_wire import Responses
 
 PNG = PIXEL

@@ -10,12 +10,13 @@ from perdure.errors import ConfigurationError
 from perdure.messages import Message, Status, TextPart
 from perdure.policy import ErrorType
 from tests.activities.conversation import failed, until
+from tests.fakes.http_wire import Received
 from tests.providers.anthropic_wire import Anthropic
 from tests.providers.chat_wire import Chat
 from tests.providers.conftest import Talk, Talks
 from tests.providers.dialect import Call, Dialect, Reply, Thought
 from tests.providers.google_wire import Google
-from tests.providers.model_server import Answer, Received
+from tests.providers.model_server import Answer
 from tests.providers.responses_wire import Responses
 
 CALLS = (Call("theirs_1", "weather", '{"city": "Paris"}'), Call("theirs_2", "clock", "{}"))
