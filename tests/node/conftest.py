@@ -4,7 +4,8 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.node.published import PACKAGE, VERSION, CannotInstall, Repositories, installed
+from tests.node.published import PACKAGE, VERSION, CannotInstall, installed
+from tests.node.repositories import Repositories
 
 
 @pytest.fixture(scope="session")

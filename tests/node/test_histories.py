@@ -1,7 +1,5 @@
 """Files of histories mean to the published local runtime what they mean here; and where they do not, that is told."""
 
-import json
-import subprocess
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from perdure.codec import dumps
-from tests.node.published import NODE, CannotInstall, installed
+from tests.node.process import NodeProcess
+from tests.node.published import CannotInstall, installed
 from tests.perdure.client_files import CANCELLED, DENIED, DONE, INTERRUPTED, PAUSED, RUNNING, Json, client_files, read
 from tests.perdure.exported_trees import Stored, again, encoded, imported, stored_trees
 from tests.perdure.tree_operations import PHASES
@@ -19,36 +18,17 @@ from tests.properties import settings
 pytestmark = pytest.mark.node
 
 
-class Runtime:
-    """One Node process in which the published runtime loads files; a context."""
+class Runtime(NodeProcess):
+    """One process in which the published runtime loads files."""
 
     def __init__(self, module: Path) -> None:
-        script = Path(__file__).with_name("histories.mjs")
-        self._node = subprocess.Popen(
-            [str(NODE), str(script), str(module)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
+        super().__init__("histories.mjs", module)
 
     def load(self, file: Mapping[str, Any]) -> Json:
         """What it holds then: ids that it dropped, the path that it shows, and its export."""
-        assert self._node.stdin is not None
-        assert self._node.stdout is not None
-        self._node.stdin.write(dumps(file) + "\n")
-        self._node.stdin.flush()
-        line = self._node.stdout.readline()
-        if not line:
-            raise RuntimeError(f"Node has ended: {self._node.communicate(timeout=10)[1]}")
-        answer: Json = json.loads(line)
+        answer: Json = self.ask(dumps(file))
         assert "error" not in answer, answer["error"]
         return answer
-
-    def close(self) -> None:
-        """End the process."""
-        self._node.communicate(timeout=10)
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +38,8 @@ def runtime() -> Generator[Runtime]:
         module = installed()
     except CannotInstall as error:
         pytest.skip(f"The published runtime cannot be installed here, so nothing is compared with it: {error}")
-    running = Runtime(module)
-    yield running
-    running.close()
+    with Runtime(module) as running:
+        yield running
 
 
 def shapes(export: Json) -> list[tuple[object, ...]]:

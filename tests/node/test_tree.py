@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from perdure.errors import UsageError
 from perdure.tree import MessageTree
 from perdure.tree_export import TreeExport, TreeItem
-from tests.node.published import Answer, Repositories
+from tests.node.repositories import Answer, Repositories
 from tests.perdure.tree_operations import (
     PHASES,
     Add,
