@@ -173,7 +173,7 @@ class CompactActivities:
             items=items,
             covered=made.cut.messages,
             previous_id=path.summary.id if path.summary else None,
-            shape=path.shape,
+            shape=path.basis,
             usage=usage,
         )
 

@@ -68,8 +68,8 @@ class Summary(Wire):
     """A compaction of everything up to a point of the tree: the first `parts` parts of the message.
 
     What stands for it is `text`, or `items` if there are any. It covers `covered` messages, and an earlier summary
-    (`previous_id`) with all that this covered; the originals stay. `shape` is that of the path it was made of: one
-    that was made before a deletion above its point is void.
+    (`previous_id`) with all that this covered; the originals stay. `shape` is the `basis` of the path it was made of:
+    one that was made before a deletion above its point is void.
     """
 
     id: str
@@ -90,8 +90,9 @@ class Path(Wire):
 
     `extends` is the message that the reader knew already: the messages follow after it and it is not among them.
     `shape` rises when something on the way up from a message to the root may have changed (a message was deleted or
-    moved, a late result came in, a summary was added): what was read under another number is void. `model` is the
-    thread's, if it has one of its own.
+    moved, a late result came in, a summary was added): what was read under another number is void. `basis` does too,
+    but not for a summary of a thread above: what such a one stands for is as it was. `model` is the thread's, if it has
+    one of its own.
     """
 
     messages: tuple[Message, ...] = ()
@@ -99,6 +100,7 @@ class Path(Wire):
     extends: str | None = None
     seq: int = 0
     shape: int = 0
+    basis: int = 0
     model: Text | None = None
 
 

@@ -104,12 +104,13 @@ class MemoryPaths(MemoryState):
         if self._answers[summary.id]:
             self._summaries[summary.id] = kept(summary)
             owner = self._threads[self._owners[summary.message_id]]
-            owner.shape = owner.next_seq()
+            before, owner.shape = owner.shape, owner.next_seq()
+            owner.summed += owner.shape - before
         return self._answers[summary.id]
 
     def _holds(self, summary: Summary) -> bool:
-        """Whether its point is there, and the path as it was when it was made: another summary raises the shape too."""
-        return summary.message_id in self._owners and summary.shape in (None, self._shape(summary.thread_id))
+        """Whether its point is there, and what it was made of: another summary of the thread itself changes that."""
+        return summary.message_id in self._owners and summary.shape in (None, self._basis(summary.thread_id))
 
     def _void_summaries(self, changed: Collection[str]) -> None:
         """Those at or below these messages are used no more, and their text is gone."""
@@ -151,11 +152,16 @@ class MemoryPaths(MemoryState):
             extends=extends,
             seq=self._thread(thread_id).record.seq,
             shape=self._shape(thread_id),
+            basis=self._basis(thread_id),
             model=self._thread(thread_id).record.model,
         )
 
     def _shape(self, thread_id: str) -> int:
         return sum(thread.shape for thread in self._line(thread_id))
+
+    def _basis(self, thread_id: str) -> int:
+        own = self._thread(thread_id).summed
+        return own + sum(thread.shape - thread.summed for thread in self._line(thread_id))
 
     def _end(self, thread_id: str, message_id: str | None = None) -> tuple[str | None, int | None]:
         """Where the path ends, with the number of parts that are inherited, None for all."""

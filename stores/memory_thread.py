@@ -66,6 +66,7 @@ class MemoryThread(MemoryProviders):
     remembered: str | None = None
     tree_seq: int = 0
     shape: int = 0
+    summed: int = 0
     spent_blob: str | None = None
 
     def copy(self) -> "MemoryThread":

@@ -64,12 +64,14 @@ with recursive ending as (
     ) s on true
     where p.summary_id is null
 ), line as (
-    select e.parent_thread_id, e.shape from ending e
+    select e.parent_thread_id, e.shape, e.shape as basis from ending e
   union all
-    select t.parent_thread_id, t.shape from line l join perdure.threads t on t.thread_id = l.parent_thread_id
+    select t.parent_thread_id, t.shape, t.shape - t.summed from line l
+    join perdure.threads t on t.thread_id = l.parent_thread_id
+), sums as (
+    select sum(line.shape)::bigint as shape, sum(line.basis)::bigint as basis from line
 )
-select ending.seq as thread_seq, ending.id as end_id, (select sum(line.shape) from line)::bigint as shape, ending.model,
-       path.*, owner.thread_id, maker.thread_id as summary_thread_id, s.body, s.kind, s.items, s.covered, s.previous_id,
+select ending.seq as thread_seq, ending.id as end_id, sums.shape, sums.basis, ending.model, path.*, owner.thread_id, maker.thread_id as summary_thread_id, s.body, s.kind, s.items, s.covered, s.previous_id,
        s.shape as summary_shape, s.usage as summary_usage,
        array(
            select perdure.part_body(part.body, part.decision) from perdure.parts part
@@ -77,7 +79,7 @@ select ending.seq as thread_seq, ending.id as end_id, (select sum(line.shape) fr
              and (path.cut is null or part.position < path.cut)
            order by part.position
        ) as parts
-from ending
+from ending cross join sums
 left join path on true
 left join perdure.threads owner on owner.thread = path.thread
 left join perdure.summaries s on s.id = path.summary_id

@@ -242,21 +242,20 @@ def to_path(rows: Sequence[Columns], known: str | None, message_id: str | None) 
         if end_id != known and end_id is not None:
             raise StoreError(f"The stored tree is broken: the path ends at message {end_id!r}, which is not stored.")
         extends = known if end_id == known else None
-        return Path(extends=extends, seq=oldest["thread_seq"], shape=oldest["shape"], model=decoded(oldest["model"]))
+        return _empty_path(oldest).with_(extends=extends)
     summary = None
     if oldest["summary_id"] is not None:
         summary = _to_summary(oldest)
         # The summary stands for the message itself, unless parts were added after it.
         rows = rows if oldest["parts"] else rows[1:]
     extends = known if summary is None and known is not None and oldest["parent_id"] == known else None
-    return Path(
-        messages=tuple(to_message(row, to_parts(row["parts"])) for row in rows),
-        summary=summary,
-        extends=extends,
-        seq=oldest["thread_seq"],
-        shape=oldest["shape"],
-        model=decoded(oldest["model"]),
-    )
+    messages = tuple(to_message(row, to_parts(row["parts"])) for row in rows)
+    return _empty_path(oldest).with_(messages=messages, summary=summary, extends=extends)
+
+
+def _empty_path(row: Columns) -> Path:
+    model = decoded(row["model"])
+    return Path(seq=row["thread_seq"], shape=row["shape"], basis=row["basis"], model=model)
 
 
 def _to_summary(row: Columns) -> Summary:

@@ -224,3 +224,22 @@ async def test_words_whose_answer_is_under_way_are_quoted() -> None:
     assert 'still to be answered: "find \\"all\\"\\nof them"' in summary.text
     assert violations(await talk.view()) == []
     assert 'still to be answered: "find' in first_text(await talk.view())
+
+
+async def test_a_compaction_of_the_parent_voids_none_of_a_child_that_is_under_way() -> None:
+    """What both inherit was not touched: the child's lands. Its request stands for what the child had inherited."""
+    store = MemoryStore()
+    held = Held()
+    talk = await parent_of(store)
+    child = await child_of(talk, store)
+    child.agent = agent(model=held.model, keep=0.0)
+    await child.user("cu", "and you?")
+    await child.answer("ca", "counting")
+    compacting = asyncio.create_task(child.compact("ca"))
+    await held.reached.wait()
+    assert (await talk.compact("a1")).outcome == "done"
+    held.release.set()
+    assert (await compacting).outcome == "done"
+    assert (await child.summary()).thread_id == "child"
+    assert await child.kept() == []
+    assert "question 0" in (await child.summary()).text

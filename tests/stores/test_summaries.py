@@ -29,6 +29,11 @@ async def shape_of(store: Store, thread_id: str = "t") -> int:
     return (await store.load_history_with_ancestors(thread_id)).shape
 
 
+async def basis_of(store: Store, thread_id: str = "t") -> int:
+    """What a summary of a path is made of."""
+    return (await store.load_history_with_ancestors(thread_id)).basis
+
+
 async def shown(store: Store, thread_id: str = "t") -> str | None:
     """The summary that the path begins with."""
     found = (await store.load_history_with_ancestors(thread_id)).summary
@@ -47,7 +52,7 @@ async def test_all_of_it_comes_back(store: Store, text: str) -> None:
     """Whatever the texts are."""
     await conversation(store)
     items = (SummaryItem(role="user", text=text), SummaryItem(role="assistant", text=f"{text}!"))
-    shape = await shape_of(store)
+    shape = await basis_of(store)
     given = summary("u2", kind="trace", items=items, covered=3, previous_id="earlier", shape=shape, usage=COST)
     given = given.with_(text=text)
     assert await store.add_summary(given)
@@ -98,7 +103,7 @@ async def test_readers_are_told_nothing(store: Store) -> None:
 async def test_the_first_answer_stays(store: Store) -> None:
     """Also when the summary is void by now, or would hold by now; its cost counts once."""
     await conversation(store)
-    held = summary("u2", shape=await shape_of(store), usage=COST)
+    held = summary("u2", shape=await basis_of(store), usage=COST)
     void = summary("u2", "void", shape=held.shape, usage=COST)
     assert await store.add_summary(held)
     assert not await store.add_summary(void)
@@ -139,10 +144,10 @@ async def test_one_whose_point_is_gone_is_void(store: Store) -> None:
 async def test_one_that_was_made_before_a_deletion_is_void(store: Store) -> None:
     """Its words may be those of the deleted message. One that was made after it holds."""
     await conversation(store)
-    before = await shape_of(store)
+    before = await basis_of(store)
     await written(store, delete("u1"))
     assert not await store.add_summary(summary("u2", "old", shape=before))
-    assert await store.add_summary(summary("u2", "new", shape=await shape_of(store)))
+    assert await store.add_summary(summary("u2", "new", shape=await basis_of(store)))
     assert await shown(store) == "new"
 
 
@@ -150,17 +155,17 @@ async def test_one_that_was_made_before_a_deletion_above_its_thread_is_void(stor
     """A child's path begins in its parent."""
     await conversation(store)
     await child(store)
-    before = await shape_of(store, "k")
+    before = await basis_of(store, "k")
     await written(store, delete("u1"))
     assert not await store.add_summary(summary("k-seed", "old", "k", shape=before))
-    assert await store.add_summary(summary("k-seed", "new", "k", shape=await shape_of(store, "k")))
+    assert await store.add_summary(summary("k-seed", "new", "k", shape=await basis_of(store, "k")))
 
 
 async def test_one_that_was_made_before_a_late_result_is_void(store: Store) -> None:
     """It tells of another result."""
     await conversation(store)
     await written(store, said("u3"), answer("a3", 3, call("c"), result("c").with_(outcome="expired")), said("u4"))
-    before = await shape_of(store)
+    before = await basis_of(store)
     await written(store, StoreLateResult(message_id="a3", result=result("c", "late")))
     assert not await store.add_summary(summary("u4", shape=before))
 
@@ -168,19 +173,19 @@ async def test_one_that_was_made_before_a_late_result_is_void(store: Store) -> N
 async def test_one_that_was_made_while_another_came_in_is_void(store: Store) -> None:
     """Be the other longer or shorter: the path that it was made of is read no more."""
     await conversation(store)
-    before = await shape_of(store)
+    before = await basis_of(store)
     assert await store.add_summary(summary("u2", "longer", shape=before))
     assert not await store.add_summary(summary("a1", "shorter", shape=before))
     assert not await store.add_summary(summary("a2", "longest", shape=before))
     assert await shown(store) == "longer"
-    assert await store.add_summary(summary("a2", "next", shape=await shape_of(store), previous_id="longer"))
+    assert await store.add_summary(summary("a2", "next", shape=await basis_of(store), previous_id="longer"))
     assert await shown(store) == "next"
 
 
 async def test_what_was_said_since_voids_nothing(store: Store) -> None:
     """The conversation goes on, or another branch is shown, while the summary is made."""
     await conversation(store)
-    before = await shape_of(store)
+    before = await basis_of(store)
     await written(store, said("u3"))
     await written(store, said("u2b", beside="u2"))
     assert await store.add_summary(summary("u2", shape=before))
@@ -191,7 +196,7 @@ async def test_what_was_said_since_voids_nothing(store: Store) -> None:
 async def test_of_two_at_once_one_holds(store: Store) -> None:
     """Both were made of the same path."""
     await conversation(store)
-    before = await shape_of(store)
+    before = await basis_of(store)
     names = [f"s{number}" for number in range(6)]
     held = await asyncio.gather(*(store.add_summary(summary("u2", name, shape=before, usage=COST)) for name in names))
     assert sorted(held) == [False] * 5 + [True]
@@ -202,7 +207,7 @@ async def test_of_two_at_once_one_holds(store: Store) -> None:
 async def test_the_same_one_at_once_is_one(store: Store) -> None:
     """All get the answer of the first."""
     await conversation(store)
-    given = summary("u2", shape=await shape_of(store), usage=COST)
+    given = summary("u2", shape=await basis_of(store), usage=COST)
     assert all(await asyncio.gather(*(store.add_summary(given) for _ in range(6))))
     assert (await store.get_thread("t")).usage == COST
 
@@ -214,7 +219,7 @@ async def test_one_that_waits_for_a_deletion_is_void(
     """It had come before the deletion was through, in the thread itself or in one below."""
     await conversation(postgres)
     await child(postgres)
-    given = summary("u2", thread_id=thread_id, shape=await shape_of(postgres, thread_id))
+    given = summary("u2", thread_id=thread_id, shape=await basis_of(postgres, thread_id))
     async with connected(database_url) as first, connected(database_url) as eye:
         async with first.transaction():
             await first.fetch("select * from perdure.threads where thread_id = 't' for no key update")
@@ -283,3 +288,26 @@ async def test_visible_messages_of_a_child(store: Store) -> None:
     await store.add_summary(summary("a2", "not on the path"))
     counts = await store.get_message_counts("k")
     assert (counts.total, counts.visible) == (4, 2)
+
+
+async def test_one_of_a_thread_above_voids_none_of_a_child(store: Store) -> None:
+    """What both inherit is as it was, so the child's was made of what is there. Another one of its own is another case.
+
+    The control: something above was deleted meanwhile, before or after another one came in there.
+    """
+    await conversation(store)
+    await child(store)
+    before = await basis_of(store, "k")
+    assert await store.add_summary(summary("a1", "above"))
+    assert await store.add_summary(summary("k-seed", "below", "k", shape=before))
+    assert not await store.add_summary(summary("k-seed", "second", "k", shape=before))
+    before = await basis_of(store, "k")
+    assert await store.add_summary(summary("u2", "above again"))
+    await written(store, delete("u1"))
+    assert not await store.add_summary(summary("k-seed", "old", "k", shape=before))
+    before = await basis_of(store, "k")
+    await written(store, delete("a1", input_id="again"))
+    assert await store.add_summary(summary("u2", "above once more"))
+    assert not await store.add_summary(summary("k-seed", "old too", "k", shape=before))
+    assert await store.add_summary(summary("k-seed", "new", "k", shape=await basis_of(store, "k")))
+    assert await shown(store, "k") == "new"
