@@ -34,15 +34,15 @@ class Background:
         finally:
             self._handled -= 1
 
-    def start(self, work: Coroutine[Any, Any, Any], what: str) -> "asyncio.Task[Any]":
-        """Begin some work; `what` begins the sentence that tells of its failure."""
+    def start(self, work: Coroutine[Any, Any, Any], what: str, about: str = "") -> "asyncio.Task[Any]":
+        """Begin some work; `what` begins the sentence that tells of its failure, a problem `about` something."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
 
         def ended(task: "asyncio.Task[Any]") -> None:
             self._tasks.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                self._board.problem(sentence(error, what))
+                self._board.problem(sentence(error, what), about)
 
         task.add_done_callback(ended)
         return task

@@ -56,6 +56,10 @@ class Board:
         workflow.logger.warning("thread problem", extra={"problem": sentence})
         self.noted = self.noted.adding(Problem(sentence=sentence, about=about))
 
+    def works(self, about: str) -> None:
+        """What problems were `about` works again, so they are over."""
+        self.noted = self.noted.without(about)
+
     def problems_of(self, outline: CompleteResult) -> None:
         """What is wrong with the tools that the model was offered now. It is logged once, and not with every step."""
         before = self.noted.tools

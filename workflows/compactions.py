@@ -38,19 +38,23 @@ REST = 5
 """Long requests for which none is begun after one that found nothing to leave out: instructions and tools may fill a
 window by themselves, and every request would begin another one."""
 
+_ABOUT = "compaction"
+"""What problems with compactions are about: they are over with the first that is done."""
+
 ENDED = "The compaction was ended from outside."
 
 
 class CompactionState(Wire):
     """What a run hands on: how many were begun, in which turn the one that runs was, how many failed in a row.
 
-    `running` is 0 if none runs. For the next `rests` long requests none is begun.
+    `running` is 0 if none runs. For the next `rests` long requests none is begun. `expected`: a turn waits for it.
     """
 
     begun: int = 0
     running: int = 0
     failures: int = 0
     rests: int = 0
+    expected: bool = False
 
 
 class Compactions:
@@ -71,6 +75,21 @@ class Compactions:
         """Whether one is under way."""
         return self.state.running > 0
 
+    @property
+    def expected(self) -> bool:
+        """Whether a turn has yet to take the outcome of one."""
+        return self.state.expected
+
+    def expect(self) -> None:
+        """A turn waits for the one that is under way."""
+        self.state = self.state.with_(expected=True)
+
+    def take_last(self) -> CompactResult | None:
+        """The outcome of the last one, which nobody else is to take; None if there is none."""
+        last, self.last = self.last, None
+        self.state = self.state.with_(expected=False)
+        return last
+
     def begin(self, agent: str, point: SpawnPoint, turn: int, *, forced: bool) -> None:
         """Begin one, unless one is under way: what stands before the point is made shorter.
 
@@ -78,6 +97,9 @@ class Compactions:
         another one is tried to begin, which the name that they share refuses as long as the first runs.
         """
         if point.message_id is None or self._is_held:
+            return
+        if self.expected and self.last is not None:
+            # The turn that waits is about to take this, and whoever asks now is served by it as well.
             return
         if not forced and self._is_recent(turn):
             return
@@ -94,7 +116,7 @@ class Compactions:
             number=self.state.begun,
             forced=forced,
         )
-        self._start_up = self._background.start(self._start(request), "The conversation was not compacted")
+        self._start_up = self._background.start(self._start(request), "The conversation was not compacted", _ABOUT)
 
     def take(self, result: CompactResult) -> None:
         """One is over."""
@@ -104,6 +126,7 @@ class Compactions:
         match result.outcome:
             case "done":
                 self.state = self.state.with_(failures=0)
+                self._board.works(_ABOUT)
                 self._board.line("Compaction", f"{result.covered} messages are summed up for the model.")
             case "failed" | "empty":
                 self._failed(result.detail or "the summariser said nothing.")
@@ -119,7 +142,7 @@ class Compactions:
         if self.state.failures >= FAILURES:
             self._board.problem(
                 f"The conversation could not be compacted, {self.state.failures} times in a row: {why}",
-                about="compaction",
+                _ABOUT,
             )
 
     @property

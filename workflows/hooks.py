@@ -23,6 +23,10 @@ PENDING = 50
 """Turns whose hooks may wait for those of a turn before them. More would fill what a run hands to the next one."""
 
 
+_ABOUT = "hooks"
+"""What problems with hooks are about: of several the newest is shown, until the hooks after a turn have all worked."""
+
+
 class Hooks:
     """Runs them turn after turn: those of a turn begin when those of the turn before are over or given up."""
 
@@ -44,12 +48,12 @@ class Hooks:
         """The turn is settled, and that is durable."""
         if len(self.pending) >= PENDING:
             before = f"those of {PENDING} turns before it are not over"
-            self._board.problem(f"Hooks after turn {ended.turn} were given up: {before}.", about="hooks")
+            self._board.problem(f"Hooks after turn {ended.turn} were given up: {before}.", _ABOUT)
             return
         self.pending = (*self.pending, ended)
         request = AfterTurnRequest(thread_id=self._thread_id, agent=agent, turn=ended.turn, message_id=ended.message_id)
         what = f"Hooks after turn {ended.turn} were given up"
-        self._last = self._background.start(self._run(request, self._last), what)
+        self._last = self._background.start(self._run(request, self._last), what, _ABOUT)
         self._last.add_done_callback(lambda _: self._over(ended))
 
     async def over(self, is_interrupted: Callable[[], bool]) -> None:
@@ -88,4 +92,7 @@ class Hooks:
         )
         if result.problems:
             # As one, since of those about the same only the last is shown.
-            self._board.problem(" ".join(result.problems), about="hooks")
+            self._board.problem(" ".join(result.problems), _ABOUT)
+        else:
+            # All providers are told of every turn, so whichever had failed after one before works again.
+            self._board.works(_ABOUT)

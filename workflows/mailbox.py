@@ -38,7 +38,7 @@ class Mailbox:
             if isinstance(content, Event):
                 content = content.with_(at=workflow.now().timestamp())
         except UsageError as error:
-            self._board.problem(str(error))
+            self._board.problem(str(error), about=f"{kind} refused")
             return
         try:
             disposition = self.inbox.put(content)
@@ -76,7 +76,7 @@ class Mailbox:
         if self._answers.is_expected(content):
             self._answers.give(content, answer)
         elif answer.detail is not None:
-            self._board.problem(answer.detail)
+            self._board.problem(answer.detail, about=f"{content.kind} refused")
         if isinstance(content, UserMessage | Event):
             self._tell(content, answer.disposition)
 

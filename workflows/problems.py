@@ -30,8 +30,8 @@ class Problem(Wire):
 class Problems(Wire):
     """All of them, bounded: the one that has not happened for the longest time goes first.
 
-    `happened` are oldest first. `tools` are what is wrong with the tools that a model was offered last; they are over
-    when they are not said again.
+    `happened` are oldest first; they are over when what they are about works again. `tools` are what is wrong with the
+    tools that a model was offered last; they are over when they are not said again.
     """
 
     happened: tuple[Problem, ...] = ()
@@ -48,6 +48,10 @@ class Problems(Wire):
         count = problem.count + sum(known.count for known in self.happened if known.key == problem.key)
         others = (known for known in self.happened if known.key != problem.key)
         return self.with_(happened=(*others, problem.with_(count=count))[-KEPT:])
+
+    def without(self, about: str) -> "Problems":
+        """Without what was wrong with this: it works again."""
+        return self.with_(happened=tuple(known for known in self.happened if known.about != about))
 
     def offering(self, tools: Iterable[str]) -> "Problems":
         """With this wrong with the tools, and nothing else."""

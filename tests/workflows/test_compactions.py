@@ -135,7 +135,7 @@ async def test_what_is_said_meanwhile_is_answered_and_kept(start_stack: StackFac
 
 
 async def test_failures_are_told_after_three_in_a_row(start_stack: StackFactory, thread: str) -> None:
-    """A single one may be a passing fault; one that succeeds begins the count anew."""
+    """A single one may be a passing fault; one that succeeds begins the count anew, and is the end of the problem."""
     talker = Talker(summary=" ")
     stack = await start_stack(talker.agent)
     for number in range(3):
@@ -146,6 +146,14 @@ async def test_failures_are_told_after_three_in_a_row(start_stack: StackFactory,
         await eventually(lambda before=asked: len(talker.summariser.requests) > before)  # type: ignore[misc]
     problems = await eventually(lambda: _problems(stack, thread))
     assert "3 times in a row" in problems[0]
+    talker.summary = "They counted."
+    await stack.client.compact(thread)
+    await eventually(lambda: summed_up(stack, thread))
+
+    async def is_over() -> bool:
+        return await _problems(stack, thread) == ()
+
+    await eventually(is_over)
 
 
 async def test_a_signal_that_is_none_is_shown_and_harms_nothing(start_stack: StackFactory, thread: str) -> None:

@@ -147,6 +147,34 @@ async def test_hooks_that_are_given_up_are_a_problem_that_says_so_and_no_more(
     assert await problems() == (f"Hooks after turn 1 were given up: {why}",)
 
 
+async def test_hooks_that_work_again_are_no_problem_any_more(
+    start_stack: StackFactory, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then there is one, however many turns they have failed after: the newest, with their number."""
+    monkeypatch.setattr(policy.AFTER_TURN.retry, "maximum_attempts", 1)
+    broken, steady = Diary("broken"), Diary("steady")
+    broken.broken = 12
+    stack = await start_stack(agent(broken, steady))
+    for number in range(12):
+        await stack.client.ask(thread, f"{number}")
+
+    async def problems() -> tuple[str, ...]:
+        return (await stack.client.status(thread)).problems
+
+    async def are_counted() -> bool:
+        (told,) = await problems() or ("",)
+        return told.startswith("Hooks after turn 12 were given up: ") and told.endswith("(12 like this so far.)")
+
+    await eventually(are_counted)
+    await stack.client.ask(thread, "again")
+    await eventually(lambda: (13, "success", "you said again") in broken.told)
+
+    async def are_over() -> bool:
+        return await problems() == ()
+
+    await eventually(are_over)
+
+
 class Odd(Diary):
     """Leaves in its state what cannot be stored."""
 

@@ -64,6 +64,14 @@ def test_problems_of_tools_are_those_of_the_newest_offer() -> None:
     assert problems.offering([]).told == ("x",)
 
 
+def test_what_works_again_is_no_problem_any_more() -> None:
+    """All else stays, and what goes wrong with it later is counted anew."""
+    problems = happened("a", "b", about="hooks").adding(Problem(sentence="c")).offering(["t is away."])
+    assert problems.without("hooks").told == ("t is away.", "c")
+    assert problems.without("compaction") == problems
+    assert problems.without("hooks").adding(Problem(sentence="d", about="hooks")).told == ("t is away.", "c", "d")
+
+
 def test_a_run_goes_on_from_the_one_before() -> None:
     """Counts add up, what it has noted itself is newer, and tools stay as they were until they are offered again."""
     before = happened("a", "b", about="x").adding(Problem(sentence="c")).offering(["t is away."])
@@ -92,13 +100,15 @@ async def shows(stack: Stack, thread: str, *expected: str) -> None:
 
 
 async def test_a_stream_of_dropped_events_hides_no_other_problem(start_stack: StackFactory, thread: str) -> None:
-    """They are one problem with a count, as are messages that a closed thread turns away."""
+    """They are one problem with a count, as are inputs that cannot be read and messages that are turned away."""
     stack = await start_stack(Agent("a", model=ScriptedModel(lambda asked: "heard")))
     await stack.client.ask(thread, "hi", id="m1")
     await stack.handle(thread).signal("user_message", {"id": "m2", "txet": "hi"})
+    # Other mistakes of the same kind are counted with it.
+    await stack.handle(thread).signal("user_message", {"id": "m3", "tetx": "hi"})
     for number in range(1, 38):
         await stack.handle(thread).signal("event", {"id": f"e{number}", "call_id": "call_x", "content": "rain"})
-    refused = "The user_message was refused: there is no field `txet`"
+    refused = "The user_message was refused: there is no field `tetx`"
     dropped = "The event e37 of call_x was dropped. (37 like this so far.)"
     await shows(stack, thread, refused, dropped)
     for number in range(2):
