@@ -144,6 +144,26 @@ def agent_of(model: ScriptedModel) -> Agent:
     return agent
 
 
+def with_gate(gate: Gate, *more: Gate) -> Callable[[ScriptedModel], Agent]:
+    """An agent with tools that run until their gates are opened: hold, hold1, ..."""
+
+    def declare(model: ScriptedModel) -> Agent:
+        agent = agent_of(model)
+        for number, each in enumerate((gate, *more)):
+            agent.tool(name=f"hold{number or ''}")(holding(each))
+        return agent
+
+    def holding(each: Gate) -> Callable[[], object]:
+        async def hold() -> str:
+            """Hold on."""
+            await each.passed()
+            return "held"
+
+        return hold
+
+    return declare
+
+
 def by_words(replies: dict[str, list[Reply | str]]) -> Answering:
     """A script that goes by the last words of the user: the n-th request about them gets the n-th reply."""
     asked: dict[str, int] = {}

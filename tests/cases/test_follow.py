@@ -1,34 +1,14 @@
 """Cases 49 to 59: what follows an answer that waits for people, or that is still under way."""
 
-from collections.abc import Callable
-
 import pytest
 
-from perdure.agent import Agent
 from perdure.errors import UsageError
 from perdure.messages import Status
-from perdure.testing import Call, Reply, ScriptedModel
+from perdure.testing import Call, Reply
 from tests.cases.conftest import Converse
-from tests.cases.conversation import PAY, Conversation, Gate, agent_of, call_in, results_of, text_of
+from tests.cases.conversation import PAY, Conversation, Gate, call_in, results_of, text_of, with_gate
 
 BOTH = Reply(Call("hold"), Call("pay", '{"amount": 3}'))
-
-
-def with_gate(gate: Gate) -> Callable[[ScriptedModel], Agent]:
-    """An agent with one more tool, which runs until the gate is opened."""
-
-    def declare(model: ScriptedModel) -> Agent:
-        agent = agent_of(model)
-
-        @agent.tool
-        async def hold() -> str:
-            """Hold on."""
-            await gate.passed()
-            return "held"
-
-        return agent
-
-    return declare
 
 
 async def followed_in_flight(converse: Converse) -> tuple[Conversation, Gate, str, str, str]:

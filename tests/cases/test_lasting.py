@@ -15,7 +15,18 @@ from perdure.inputs import Accepted
 from perdure.limits import Limits
 from perdure.testing import Call, Reply, ScriptedModel
 from tests.cases.conftest import Converse
-from tests.cases.conversation import ASK, PAY, Conversation, Gate, agent_of, call_in, kinds_of, results_of, text_of
+from tests.cases.conversation import (
+    ASK,
+    PAY,
+    Conversation,
+    Gate,
+    agent_of,
+    call_in,
+    kinds_of,
+    results_of,
+    text_of,
+    with_gate,
+)
 from tests.eventually import eventually
 
 Ask = Callable[[], Awaitable[TreeChanged | Accepted]]
@@ -319,20 +330,8 @@ async def test_an_expiry_lasts(kind: str, converse: Converse) -> None:
 async def test_a_hidden_answer_lasts_from_run_to_run(converse: Converse) -> None:
     """Steps end runs here: the thread knows in each of them that another branch is shown."""
     between, gate = Break("continue"), Gate()
-
-    def declare(model: ScriptedModel) -> Agent:
-        agent = agent_of(model)
-
-        @agent.tool
-        async def hold() -> str:
-            """Hold on."""
-            await gate.passed()
-            return "held"
-
-        return agent
-
     replies = {"go": ["old", Reply(Call("hold")), Reply(Call("look")), Reply(Call("look")), "new"]}
-    talk = await converse(replies, agent=between.declared(declare))
+    talk = await converse(replies, agent=between.declared(with_gate(gate)))
     old = await talk.say("go")
     turn = (await talk.client.regenerate(talk.thread, old.id)).message_id
     assert turn is not None

@@ -10,7 +10,7 @@ from perdure.errors import UsageError
 from perdure.messages import Status
 from perdure.testing import Call, Reply, ScriptedModel
 from tests.cases.conftest import Converse
-from tests.cases.conversation import ASK, PAY, Gate, agent_of, call_in, kinds_of, results_of, text_of
+from tests.cases.conversation import ASK, PAY, Gate, call_in, kinds_of, results_of, text_of, with_gate
 from tests.eventually import eventually
 
 
@@ -198,19 +198,7 @@ async def test_case_48_a_turn_may_pause_again(converse: Converse) -> None:
 async def test_approving_beside_a_call_that_runs(converse: Converse) -> None:
     """Better than the local runtime: a question may be answered while another call of its step is at work."""
     gate = Gate()
-
-    def declare(model: ScriptedModel) -> Agent:
-        agent = agent_of(model)
-
-        @agent.tool
-        async def hold() -> str:
-            """Hold on."""
-            await gate.passed()
-            return "held"
-
-        return agent
-
-    talk = await converse({"go": [Reply(Call("hold"), Call("pay")), "done"]}, agent=declare)
+    talk = await converse({"go": [Reply(Call("hold"), Call("pay")), "done"]}, agent=with_gate(gate))
     await talk.client.send(talk.thread, "go")
     await gate.begun.wait()
     (call,) = await talk.waiting()

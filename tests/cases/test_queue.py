@@ -1,30 +1,10 @@
 """Cases 83 and 84: words that wait while an answer is under way."""
 
-from collections.abc import Callable
-
-from perdure.agent import Agent
 from perdure.inputs import Disposition, Mode
 from perdure.messages import Status
-from perdure.testing import Call, Reply, ScriptedModel
+from perdure.testing import Call, Reply
 from tests.cases.conftest import Converse
-from tests.cases.conversation import Conversation, Gate, agent_of, text_of
-
-
-def with_gate(gate: Gate) -> Callable[[ScriptedModel], Agent]:
-    """An agent with one more tool, which runs until the gate is opened."""
-
-    def declare(model: ScriptedModel) -> Agent:
-        agent = agent_of(model)
-
-        @agent.tool
-        async def hold() -> str:
-            """Hold on."""
-            await gate.passed()
-            return "held"
-
-        return agent
-
-    return declare
+from tests.cases.conversation import Conversation, Gate, text_of, with_gate
 
 
 async def held(converse: Converse, gate: Gate, **replies: list[Reply | str]) -> Conversation:

@@ -11,7 +11,7 @@ from perdure.limits import Limits
 from perdure.messages import Status
 from perdure.testing import Call, Failure, Reply, ScriptedModel
 from tests.cases.conftest import Converse
-from tests.cases.conversation import Conversation, Gate, agent_of, call_in, kinds_of, results_of, text_of
+from tests.cases.conversation import Conversation, Gate, agent_of, call_in, kinds_of, results_of, text_of, with_gate
 from tests.cases.late_model import FIRST_WORDS, Ending, LateModel, SealedStore
 from tests.eventually import eventually
 
@@ -26,26 +26,6 @@ async def store(database_url: str) -> AsyncGenerator[SealedStore]:
     store.refused = asyncio.Event()
     yield store
     await store.close()
-
-
-def with_gate(gate: Gate, *more: Gate) -> Callable[[ScriptedModel], Agent]:
-    """An agent with tools that run until their gates are opened: hold, hold1, ..."""
-
-    def declare(model: ScriptedModel) -> Agent:
-        agent = agent_of(model)
-        for number, each in enumerate((gate, *more)):
-            agent.tool(name=f"hold{number or ''}")(holding(each))
-        return agent
-
-    def holding(each: Gate) -> Callable[[], object]:
-        async def hold() -> str:
-            """Hold on."""
-            await each.passed()
-            return "held"
-
-        return hold
-
-    return declare
 
 
 def with_late_model(ending: Ending, gate: Gate) -> Callable[[ScriptedModel], Agent]:
