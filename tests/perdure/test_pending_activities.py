@@ -18,10 +18,14 @@ from perdure.agent import Agent
 from perdure.batch import SyncBatch, SyncReport
 from perdure.cli.threads import show_status
 from perdure.compaction import Compaction
+from perdure.connection import connect_temporal
 from perdure.contract import Retry
+from perdure.dev.temporal_server import TemporalServer
 from perdure.errors import StoreUnavailable
 from perdure.testing import Call, Failure, Reply, ScriptedModel
+from perdure.watch import answer_text
 from stores.memory import MemoryStore
+from stores.postgres import PostgresStore
 from tests.activities.providers import Teller
 from tests.eventually import eventually
 from tests.stack import Stack
@@ -130,12 +134,11 @@ async def test_a_tool_elsewhere_that_fails_and_others_that_run(
 
     stack = await start_stack(agent)
     async with Worker(temporal, task_queue=queue, activities=[check_stock]):
-        asking = asyncio.create_task(stack.client.ask(thread, "hi"))
-        await eventually(lambda: _began(stack, thread))
+        sent = await stack.client.send(thread, "hi")
         found = await retried(stack, thread)
         assert (found.what, found.why) == ("check_stock(article=7)", "the shelf is locked")
         works.set()
-        assert await asking == "done"
+        assert answer_text(await stack.client.wait_settled(thread, sent.message_id)) == "done"
 
 
 async def test_hooks_and_a_compaction_beside_an_idle_thread(start_stack: StackFactory, thread: str) -> None:
@@ -175,6 +178,23 @@ async def test_names_are_found_however_far_back(
     for number in range(5):
         await stack.handle(thread).signal("event", {"id": f"e{number}", "call_id": "c", "content": "rain"})
     assert (await retried(stack, thread)).what == "turn 1 · step 1 · m"
+
+
+async def test_what_a_codec_hides_is_told_to_whoever_has_it(
+    temporal_server: TemporalServer, store: PostgresStore, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporal has neither the name nor the reason in the clear; the client has both."""
+    monkeypatch.setenv("PERDURE_PAYLOAD_CODEC", "tests.fakes.payload_codec:codec")
+    temporal = await connect_temporal({"target_host": temporal_server.address})
+    agent = Agent("a", model=ScriptedModel([Reply("hello", failures=[LIMITED])], name="xylophone"))
+    async with Stack(temporal, store, [agent]) as stack:
+        await stack.client.send(thread, "hi")
+        found = await retried(stack, thread)
+        assert found.what == "turn 1 · step 1 · xylophone"
+        assert found.why.startswith("xylophone: the provider's rate limit was reached.")
+        described = (await stack.handle(thread).describe()).raw_description
+        assert b"xylophone" not in described.SerializeToString()
+        await stack.client.stop(thread)
 
 
 async def test_a_turn_that_takes_its_time_is_not_retried(
@@ -218,10 +238,6 @@ async def _retries_nothing(stack: Stack, thread: str) -> bool:
 
 async def _said(stack: Stack, thread: str, words: str) -> bool:
     return any(words in str(message.parts) for message in await stack.client.history(thread))
-
-
-async def _began(stack: Stack, thread: str) -> bool:
-    return bool((await stack.client.status(thread)).open_calls)
 
 
 async def _streams(stack: Stack, thread: str) -> bool:
