@@ -92,7 +92,7 @@ class CompleteActivities:
             if not call.done():
                 raise _handed_over()
             if call.cancelled():
-                raise ApplicationError("The model call cancelled itself. It is tried again.", type=ErrorType.MODEL)
+                raise ApplicationError("The model call cancelled itself.", type=ErrorType.MODEL)
             return call.result()
         finally:
             shutdown.cancel()
@@ -221,9 +221,7 @@ class CompleteActivities:
                     response = stream.get()
                     used = usage_of(response, agent.price, messages)
                 if response.finish_reason == "error":
-                    raise ModelError(
-                        "The provider broke the answer off with an error. It is tried again.", retryable=True
-                    )
+                    raise ModelError("The provider broke the answer off with an error.", retryable=True)
                 return response, used
         except (asyncio.CancelledError, StoreError):
             # Stopped, or another attempt has the step.
