@@ -18,11 +18,8 @@ from tests.cases.conversation import PAY, Conversation, Gate, agent_of, results_
 from tests.cases.recorded_store import RecordedStore, having, nothing, saying
 from tests.eventually import eventually
 from tests.recorded import chain
-from tests.stores.postgres_eye import connected
-from tests.stores.test_purge import columns_with
-
-SECRET = "xyzzy"
-WORDS = f"the {SECRET} word"
+from tests.stores.postgres_eye import columns_with
+from tests.stores.secret_words import SECRET, WORDS
 
 
 @pytest.fixture
@@ -135,11 +132,10 @@ async def test_nothing_of_a_deleted_turn_is_stored(converse: Converse, database_
     parts = [part for message in stored.messages for part in message.parts]
     blobs = {part.blob for part in parts if isinstance(part, TextPart | ToolResultPart) and part.blob}
     assert len(blobs) >= 2
-    async with connected(database_url) as eye:
-        assert len(await columns_with(eye, SECRET)) >= 2, "there is something to delete"
-        await talk.client.delete_message(talk.thread, answer.id)
-        await talk.client.delete_message(talk.thread, (await talk.ids())[-1])
-        assert await columns_with(eye, SECRET) == []
+    assert len(await columns_with(database_url, SECRET)) >= 2, "there is something to delete"
+    await talk.client.delete_message(talk.thread, answer.id)
+    await talk.client.delete_message(talk.thread, (await talk.ids())[-1])
+    assert await columns_with(database_url, SECRET) == []
     for blob in blobs:
         with pytest.raises(BlobNotFound):
             await talk.client.store.get_blob(talk.thread, blob)
@@ -184,8 +180,7 @@ async def test_a_turn_is_stopped_before_it_is_deleted(converse: Converse, databa
     assert (await talk.client.status(talk.thread)).state == "idle"
     assert (await talk.client.store.snapshot(talk.thread)).live is None
     assert text_of(await talk.say("and now?")) == "answer 1 to and now?"
-    async with connected(database_url) as eye:
-        assert await columns_with(eye, SECRET) == []
+    assert await columns_with(database_url, SECRET) == []
 
 
 async def test_a_call_that_runs_is_given_up_when_its_turn_is_deleted(converse: Converse, database_url: str) -> None:
@@ -216,8 +211,7 @@ async def test_a_call_that_runs_is_given_up_when_its_turn_is_deleted(converse: C
     gate.open.set()
     assert text_of(await talk.say("and now?")) == "answer 1 to and now?"
     assert (await talk.client.status(talk.thread)).problems == ()
-    async with connected(database_url) as eye:
-        assert await columns_with(eye, SECRET) == []
+    assert await columns_with(database_url, SECRET) == []
 
 
 async def test_a_question_goes_with_its_turn(converse: Converse) -> None:
@@ -265,8 +259,7 @@ async def test_a_deleted_input_stays_deleted(converse: Converse, database_url: s
     assert (await talk.client.send(talk.thread, "others", id="m")).disposition in ("duplicate", "conflict")
     assert await talk.ids() == shown
     assert len(talk.model.requests) == 2
-    async with connected(database_url) as eye:
-        assert await columns_with(eye, SECRET) == []
+    assert await columns_with(database_url, SECRET) == []
 
 
 async def test_a_reset_is_a_deletion(converse: Converse, database_url: str) -> None:
@@ -278,8 +271,7 @@ async def test_a_reset_is_a_deletion(converse: Converse, database_url: str) -> N
     await talk.client.wait_settled(talk.thread)
     await talk.client.reset(talk.thread)
     assert await talk.path() == []
-    async with connected(database_url) as eye:
-        assert await columns_with(eye, SECRET) == []
+    assert await columns_with(database_url, SECRET) == []
     assert text_of(await talk.say("and now?")) == "answer 1 to and now?"
 
 

@@ -16,11 +16,8 @@ from tests.cases.conversation import Conversation, results_of
 from tests.cases.recorded_store import RecordedStore, nothing, saying
 from tests.eventually import eventually
 from tests.recorded import chain, chained_runs
-from tests.stores.postgres_eye import connected
-from tests.stores.test_purge import columns_with
-
-SECRET = "xyzzy"
-WORDS = f"the {SECRET} word"
+from tests.stores.postgres_eye import columns_with
+from tests.stores.secret_words import SECRET, WORDS
 
 
 @pytest.fixture
@@ -140,8 +137,7 @@ async def test_the_title_of_a_thread_is_not_made_of_deleted_words(
     await talk.say("and now?")
     assert await named(talk) == clip(words, 80)
     await talk.client.delete_message(talk.thread, (await talk.ids())[0])
-    async with connected(database_url) as eye:
-        assert await columns_with(eye, SECRET) == []
+    assert await columns_with(database_url, SECRET) == []
     assert SECRET not in await shown_in_temporal(talk)
     assert await named(talk) is None
     runs = len(await chained_runs(talk.stack.temporal, talk.thread))

@@ -16,6 +16,8 @@ from stores.memory import MemoryStore
 from stores.postgres import PostgresStore
 from stores.queries import QUERIES
 from tests.databases import execute, new_database
+from tests.stores.postgres_eye import columns_with
+from tests.stores.secret_words import SECRET, Traces
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -73,3 +75,16 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     count("_do_execute")  # the one way that all statements with results take
     count("execute")
     return sent
+
+
+@pytest.fixture
+def traces(request: pytest.FixtureRequest, store: Store) -> Traces:
+    """Where the words are still to be found: columns of the database, or what the store in memory holds."""
+
+    async def in_memory() -> list[str]:
+        return [name for name, held in vars(store).items() if SECRET in repr(held)]
+
+    async def in_database() -> list[str]:
+        return await columns_with(request.getfixturevalue("database_url"), SECRET)
+
+    return in_memory if isinstance(store, MemoryStore) else in_database

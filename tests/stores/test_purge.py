@@ -1,29 +1,16 @@
 """What is left of deleted messages: that they were, and nothing that was said in them."""
 
-from collections.abc import Awaitable, Callable
-
-import asyncpg
 import pytest
 
 from perdure.approval import ApprovalRequest, Decision
-from perdure.batch import (
-    CommitResults,
-    Decide,
-    Operation,
-    Refused,
-    ShowInterim,
-    StoreLateResult,
-    SyncReport,
-    TrackSubscription,
-)
+from perdure.batch import CommitResults, Decide, Refused, ShowInterim, StoreLateResult, TrackSubscription
 from perdure.errors import BlobNotFound, CallNotOpen, StepSealed
 from perdure.messages import EventPart, FilePart, FileRef, Part, Status, TextPart, ToolResultPart
 from perdure.ports import Store
 from perdure.records import Choice, StepOutcome, Summary, ThreadRecord
 from perdure.turn_buffer import Chunk
-from stores.memory import MemoryStore
 from tests.stores.builders import RUNNING, call, commit, delta, result, settle, text, user
-from tests.stores.postgres_eye import connected
+from tests.stores.secret_words import SECRET, WORDS, Deletion, Traces, by_deletion, secretive, ways
 from tests.stores.trees import (
     annotate,
     answer,
@@ -33,83 +20,21 @@ from tests.stores.trees import (
     item,
     path,
     refused,
-    reset,
     said,
     switch,
     written,
 )
-
-SECRET = "xyzzy"
-WHOLE = f"the {SECRET} word"
-
-Traces = Callable[[], Awaitable[list[str]]]
-Deletion = Callable[[Store, str], Awaitable[SyncReport]]
-
-
-@pytest.fixture
-def traces(request: pytest.FixtureRequest, store: Store) -> Traces:
-    """Where the words are still to be found: columns of the database, or what the store in memory holds."""
-
-    async def in_memory() -> list[str]:
-        return [name for name, held in vars(store).items() if SECRET in repr(held)]
-
-    async def in_database() -> list[str]:
-        async with connected(request.getfixturevalue("database_url")) as eye:
-            return await columns_with(eye, SECRET)
-
-    return in_memory if isinstance(store, MemoryStore) else in_database
-
-
-async def columns_with(eye: "asyncpg.Connection[asyncpg.Record]", words: str) -> list[str]:
-    """All columns of all tables, whatever their type, in which the words are; bytes are read as hexadecimal digits."""
-    columns = await eye.fetch(
-        """select table_name, column_name from information_schema.columns c join information_schema.tables t
-           using (table_schema, table_name) where table_schema = 'perdure' and table_type = 'BASE TABLE'"""
-    )
-    assert len(columns) > 80, "there must be something to look through"
-    found = [
-        (table, column)
-        for table, column in columns
-        if await eye.fetchval(
-            f'''select exists (select from perdure."{table}" where "{column}"::text ~ $1)''',
-            f"{words}|{words.encode().hex()}",
-        )
-    ]
-    return [f"{table}.{column}" for table, column in found]
-
-
-async def by_deletion(store: Store, message_id: str) -> SyncReport:
-    """The message alone goes."""
-    return await written(store, delete(message_id, input_id=f"delete-{message_id}"))
-
-
-async def by_reset(store: Store, message_id: str) -> SyncReport:
-    """All below what it hangs on goes."""
-    tree = await store.load_tree("t")
-    (parent,) = [stored.parent_id for stored in tree.messages if stored.message.id == message_id]
-    return await written(store, reset(parent, f"reset-{message_id}"))
-
-
-ways = pytest.mark.parametrize("way", [by_deletion, by_reset])
-
-
-async def secretive(store: Store, traces: Traces, *operations: Operation) -> Store:
-    """A conversation, and then these operations; the words are there before they are deleted."""
-    await conversation(store)
-    await written(store, *operations)
-    assert await traces(), "a search that finds nothing proves nothing"
-    return store
 
 
 @ways
 async def test_words_are_gone(store: Store, traces: Traces, way: Deletion) -> None:
     """Of a message of the user with its metadata, whatever its parts are."""
     await conversation(store)
-    parts = (TextPart(text=WHOLE), EventPart(event_id="e", origin_call_id="c", content=WHOLE, origin_arguments=WHOLE))
-    operation = said("s", WHOLE)
-    message = operation.message.with_(parts=parts, metadata={"note": WHOLE})
+    parts = (TextPart(text=WORDS), EventPart(event_id="e", origin_call_id="c", content=WORDS, origin_arguments=WORDS))
+    operation = said("s", WORDS)
+    message = operation.message.with_(parts=parts, metadata={"note": WORDS})
     await written(store, operation.with_(message=message, digest=SECRET))
-    await written(store, annotate("s", rating=WHOLE))
+    await written(store, annotate("s", rating=WORDS))
     assert await traces()
     await way(store, "s")
     assert await traces() == []
@@ -119,16 +44,16 @@ async def test_words_are_gone(store: Store, traces: Traces, way: Deletion) -> No
 @ways
 async def test_calls_are_gone_with_all_that_hangs_on_them(store: Store, traces: Traces, way: Deletion) -> None:
     """Arguments, questions, decisions, staged and interim results, choices, the status of the message."""
-    asked = call("c1", SECRET, f'"{WHOLE}"').with_(approval=ApprovalRequest(prompt=WHOLE))
-    other = call("c2", arguments=f'"{WHOLE}"')
+    asked = call("c1", SECRET, f'"{WORDS}"').with_(approval=ApprovalRequest(prompt=WORDS))
+    other = call("c2", arguments=f'"{WORDS}"')
     await conversation(store)
     await written(store, said("u3"), answer("s", 3, status=RUNNING))
     await store.finish_step("t", 3, 0, 1, (text("hm"), asked, other), StepOutcome(), [])
-    await written(store, commit("s", turn=3), settle("s", Status(state="requires_action", detail=WHOLE)))
-    await written(store, Decide(call_id="c1", decision=Decision(approved=True, reason=WHOLE)))
-    await written(store, ShowInterim(result=result("c2", WHOLE)))
-    await store.put_choice("t", Choice(id="q", call_id="c2", prompt=WHOLE, choices=(WHOLE,)))
-    await store.stage_result("t", result("c1", WHOLE))
+    await written(store, commit("s", turn=3), settle("s", Status(state="requires_action", detail=WORDS)))
+    await written(store, Decide(call_id="c1", decision=Decision(approved=True, reason=WORDS)))
+    await written(store, ShowInterim(result=result("c2", WORDS)))
+    await store.put_choice("t", Choice(id="q", call_id="c2", prompt=WORDS, choices=(WORDS,)))
+    await store.stage_result("t", result("c1", WORDS))
     assert await traces()
     await way(store, "s")
     assert await traces() == []
@@ -136,17 +61,17 @@ async def test_calls_are_gone_with_all_that_hangs_on_them(store: Store, traces: 
     assert await store.get_choices("t") == ()
     for call_id in ("c1", "c2"):
         with pytest.raises(CallNotOpen):
-            await store.stage_result("t", result(call_id, WHOLE))
+            await store.stage_result("t", result(call_id, WORDS))
 
 
 async def test_a_subscription_goes_on_without_the_words_of_its_call(store: Store, traces: Traces) -> None:
     """Which call it belongs to stays, what that asked for does not."""
-    tracked = TrackSubscription(call_id="c1", tool="feed", arguments=WHOLE, received=3)
+    tracked = TrackSubscription(call_id="c1", tool="feed", arguments=WORDS, received=3)
     other = TrackSubscription(call_id="c2", tool="feed", arguments="mine")
     await secretive(
         store,
         traces,
-        answer("s", 3, call("c1", arguments=f'"{WHOLE}"'), result("c1")),
+        answer("s", 3, call("c1", arguments=f'"{WORDS}"'), result("c1")),
         tracked,
         answer("s2", 4, call("c2")),
         other,
@@ -167,20 +92,20 @@ async def test_a_turn_that_streams_is_gone_with_what_has_streamed(
     await conversation(store)
     await written(store, said("u3"), answer("s", 3, status=RUNNING))
     if done:
-        outcome = StepOutcome(detail=WHOLE)
-        await store.finish_step("t", 3, 0, 1, (text(WHOLE),), outcome, [Chunk(index=0, part=text(WHOLE))])
+        outcome = StepOutcome(detail=WORDS)
+        await store.finish_step("t", 3, 0, 1, (text(WORDS),), outcome, [Chunk(index=0, part=text(WORDS))])
     else:
-        await store.append_chunks("t", 3, 0, 1, [delta(WHOLE)])
+        await store.append_chunks("t", 3, 0, 1, [delta(WORDS)])
     assert await traces()
     await way(store, "s")
     assert await traces() == []
     assert (await store.snapshot("t")).live is None
     with pytest.raises(StepSealed):
-        await store.append_chunks("t", 3, 0, 1, [delta(WHOLE)])
+        await store.append_chunks("t", 3, 0, 1, [delta(WORDS)])
     with pytest.raises(StepSealed):
         await store.begin_step("t", 3, 1, 5)
     with pytest.raises(StepSealed):
-        await store.finish_step("t", 3, 0, 1, (text(WHOLE),), StepOutcome(), [])
+        await store.finish_step("t", 3, 0, 1, (text(WORDS),), StepOutcome(), [])
     await written(store, said("u4"), answer("a4", 4, status=RUNNING))
     await store.begin_step("t", 4, 0, 1)
 
@@ -203,7 +128,7 @@ async def test_a_turn_that_runs_keeps_its_mark_when_a_newer_one_goes(store: Stor
 @ways
 async def test_an_input_is_known_and_nothing_of_what_it_said(store: Store, traces: Traces, way: Deletion) -> None:
     """To bring it again is to bring what was there, whatever it says: no digest is kept to tell."""
-    operation = said("s", WHOLE)
+    operation = said("s", WORDS)
     await secretive(store, traces, operation)
     await way(store, "s")
     assert await store.get_processed_ids("t", ("in-s",)) == {"in-s": ""}
@@ -231,11 +156,11 @@ def naming(blob: str) -> tuple[Part, ...]:
 async def test_a_blob_goes_with_the_last_part_that_names_it(store: Store, traces: Traces, number: int) -> None:
     """Whatever part that is; the blobs of other messages stay."""
     await conversation(store)
-    blob, other = await store.put_blob("t", WHOLE.encode()), await store.put_blob("t", b"other")
+    blob, other = await store.put_blob("t", WORDS.encode()), await store.put_blob("t", b"other")
     part = naming(blob)[number]
     await written(store, answer("s", 3, part), answer("s2", 4, part, text("x")), answer("s3", 5, naming(other)[number]))
     await by_deletion(store, "s")
-    assert await store.get_blob("t", blob) == WHOLE.encode()
+    assert await store.get_blob("t", blob) == WORDS.encode()
     await by_deletion(store, "s2")
     with pytest.raises(BlobNotFound):
         await store.get_blob("t", blob)
@@ -246,7 +171,7 @@ async def test_a_blob_goes_with_the_last_part_that_names_it(store: Store, traces
 async def test_a_blob_of_a_staged_result_goes_with_the_call(store: Store) -> None:
     """It was named by nothing else."""
     await conversation(store)
-    blob, interim = await store.put_blob("t", WHOLE.encode()), await store.put_blob("t", b"interim")
+    blob, interim = await store.put_blob("t", WORDS.encode()), await store.put_blob("t", b"interim")
     await written(store, answer("s", 3, status=RUNNING))
     await store.finish_step("t", 3, 0, 1, (call("c1"), call("c2")), StepOutcome(), [])
     await written(store, commit("s", turn=3), ShowInterim(result=result("c2").with_(blob=interim)))
@@ -305,8 +230,8 @@ async def test_an_inherited_blob_is_not_the_childs_to_remove(store: Store) -> No
 async def test_a_file_that_was_imported_is_gone_with_its_messages(store: Store, traces: Traces) -> None:
     """Both the messages and the file that brought them."""
     await conversation(store)
-    operation = await imported(store, item("s", "a2", text(WHOLE)))
-    blob = await store.put_blob("t", WHOLE.encode())
+    operation = await imported(store, item("s", "a2", text(WORDS)))
+    blob = await store.put_blob("t", WORDS.encode())
     await written(store, operation.with_(blob=blob))
     assert await traces()
     await by_deletion(store, (await path(store))[-1])
@@ -316,11 +241,11 @@ async def test_a_file_that_was_imported_is_gone_with_its_messages(store: Store, 
 async def test_what_an_import_replaces_is_gone(store: Store, traces: Traces) -> None:
     """With its blobs, its open calls, and what they were asked."""
     await conversation(store)
-    blob = await store.put_blob("t", WHOLE.encode())
+    blob = await store.put_blob("t", WORDS.encode())
     await written(
         store,
         answer(
-            "s", 3, text(WHOLE), TextPart(blob=blob), call("c", SECRET).with_(approval=ApprovalRequest(prompt=WHOLE))
+            "s", 3, text(WORDS), TextPart(blob=blob), call("c", SECRET).with_(approval=ApprovalRequest(prompt=WORDS))
         ),
     )
     assert await traces()
@@ -330,7 +255,7 @@ async def test_what_an_import_replaces_is_gone(store: Store, traces: Traces) -> 
 
 async def test_what_a_late_result_replaces_is_gone(store: Store, traces: Traces) -> None:
     """A result that was made up says nothing of the call any more."""
-    made_up = ToolResultPart(call_id="c1", outcome="cancelled", content=WHOLE)
+    made_up = ToolResultPart(call_id="c1", outcome="cancelled", content=WORDS)
     await secretive(store, traces, answer("s", 3, call("c1"), made_up))
     await written(store, StoreLateResult(message_id="s", result=result("c1")))
     assert await traces() == []
@@ -343,7 +268,7 @@ async def test_summaries_of_what_is_gone_are_void(store: Store, traces: Traces, 
     await written(store, said("u3"), answer("a3", 3))
     summaries = [
         Summary(id=f"of-{name}", thread_id="t", message_id=name, parts=1, text=text_)
-        for name, text_ in (("u1", "fine"), ("u2", WHOLE), ("a2", WHOLE), ("a3", WHOLE))
+        for name, text_ in (("u1", "fine"), ("u2", WORDS), ("a2", WORDS), ("a3", WORDS))
     ]
     for summary in summaries:
         await store.add_summary(summary)
@@ -360,7 +285,7 @@ async def test_summaries_of_what_is_gone_are_void(store: Store, traces: Traces, 
 
 async def test_words_stay_where_nobody_deleted_them(store: Store, traces: Traces) -> None:
     """A search that found nothing because it cannot find would let all of these tests pass."""
-    await secretive(store, traces, said("s", WHOLE), answer("s2", 3, text(WHOLE)))
+    await secretive(store, traces, said("s", WORDS), answer("s2", 3, text(WORDS)))
     await by_deletion(store, "s")
     assert await traces() != []
     await written(store, switch("u1"))

@@ -2,7 +2,6 @@
 
 import logging
 
-import asyncpg
 import pytest
 from temporalio.client import Client
 
@@ -11,31 +10,11 @@ from perdure.testing import Call
 from stores.postgres import PostgresStore
 from tests.fakes.rap_server import CHOICE, FakeRapServer
 from tests.recorded import chain
+from tests.stores.postgres_eye import columns_with
 from tests.workflows.rap_stack import RapStack
 
 LINK = "https://login.example/authorize?state=kept-by-nobody"
 PASSWORD = "Bearer kept-by-nobody"
-
-
-async def rows_with(database_url: str, text: str) -> list[str]:
-    """The tables of ours that hold a text in any column."""
-    connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(database_url)
-    try:
-        tables = await connection.fetch("select tablename from pg_tables where schemaname = 'perdure'")
-        names = [str(table["tablename"]) for table in tables]
-        assert len(names) > 5
-        found = [
-            name
-            for name in names
-            # Names of our own tables; a name cannot be a parameter.
-            if await connection.fetchval(
-                f"select count(*) from perdure.{name} as one where strpos(one::text, $1) > 0",
-                text,
-            )
-        ]
-    finally:
-        await connection.close()
-    return found
 
 
 async def recorded_with(temporal: Client, thread: str, text: str) -> list[int]:
@@ -50,13 +29,13 @@ async def test_a_link_is_kept_no_longer_than_its_call(
     async with RapStack(temporal, store, server) as stack:
         call = await stack.called(thread, server, Call("ask"))
         await server.oauth(call, LINK)
-        assert await rows_with(database_url, LINK) != []
+        assert await columns_with(database_url, LINK) != []
         await server.result(call, "done")
         await stack.heard(thread, "heard done")
-        assert await rows_with(database_url, LINK) == []
+        assert await columns_with(database_url, LINK) == []
         assert await recorded_with(temporal, thread, LINK) == []
         # The control: what is said is found by the same search.
-        assert await rows_with(database_url, "heard done") != []
+        assert await columns_with(database_url, "heard done") != []
         assert await recorded_with(temporal, thread, "heard done") != []
 
 
@@ -67,11 +46,11 @@ async def test_where_an_answer_goes_is_kept_no_longer_than_the_question(
     async with RapStack(temporal, store, server) as stack:
         call = await stack.called(thread, server, Call("ask"))
         await server.choice(call, "Which of the two?", "yes", "no")
-        assert await rows_with(database_url, CHOICE) != []
+        assert await columns_with(database_url, CHOICE) != []
         await stack.client.send(thread, "never mind", id="m")
         await stack.heard(thread, "never mind")
-        assert await rows_with(database_url, CHOICE) == []
-        assert await rows_with(database_url, "Which of the two?") == []
+        assert await columns_with(database_url, CHOICE) == []
+        assert await columns_with(database_url, "Which of the two?") == []
         assert await recorded_with(temporal, thread, CHOICE) == []
 
 
@@ -99,7 +78,7 @@ async def test_tokens_and_credentials_are_kept_nowhere(
         await server.post(subscription, b"{")
         await stack.client.stop(thread)
         for secret in (token, PASSWORD):
-            assert await rows_with(database_url, secret) == []
+            assert await columns_with(database_url, secret) == []
             assert await recorded_with(temporal, thread, secret) == []
             loggers = {record.name for record in caplog.records if secret in str(record.__dict__)}
             assert loggers <= {"httpx2"}
