@@ -32,7 +32,7 @@ from perdure.request_room import REQUEST_BYTES
 from perdure.testing import ScriptedModel
 from perdure.turn_context import ContextMessage, ProviderContext, TurnContext
 from tests.activities.conversation import FaultyStore
-from tests.activities.test_images import png
+from tests.activities.image_bytes import png
 from tests.perdure.view_paths import messages as random_messages
 
 REQUEST = CompleteRequest(thread_id="t", agent="a", turn=1)

@@ -18,7 +18,7 @@ from perdure.messages import EventPart, Message
 from perdure.rap.token import CALLBACK_KEY, callback_token, callback_url
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
-from tests.gateway.test_threads import Asking, results
+from tests.gateway.asking import Asking, results
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -11,7 +11,7 @@ from perdure.history_provider import InMemoryHistoryProvider
 from perdure.messages import Message, Status
 from perdure.session import Session
 from perdure.turn_context import ContextMessage
-from tests.perdure.test_session import message
+from tests.perdure.session_messages import message
 
 
 def run(*words: Message, thread: str = "t", tenant: str = "default") -> ProviderRun:

@@ -8,15 +8,10 @@ import pytest
 from pydantic import BaseModel
 
 from perdure.errors import ContentConflict, UsageError
-from perdure.messages import Message, Role, TextPart
 from perdure.records import ProviderState
 from perdure.session import NoSession, Session, UnknownVersion, state_type
 from perdure.session_store import MemorySessionStore
-
-
-def message(id: str, text: str = "words", role: Role = "user") -> Message:
-    """A message with one text."""
-    return Message(id=id, thread_id="elsewhere", role=role, parts=(TextPart(text=text),), metadata={"k": [1]})
+from tests.perdure.session_messages import message
 
 
 @state_type("tests.Place")

@@ -9,7 +9,7 @@ import pytest
 from perdure.errors import UsageError
 from perdure.session import Session, UnknownVersion
 from perdure.session_files import CorruptSession, FileSessionStore, encoded
-from tests.perdure.test_session import message
+from tests.perdure.session_messages import message
 
 
 async def session(id: str = "s", tenant: str = "default", messages: int = 1) -> Session:

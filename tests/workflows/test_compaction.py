@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 from perdure import ids, policy
 from perdure.contract import COMPACT, COMPACTED, COMPACTION_TYPE, CompactRequest, CompactResult
 from tests.eventually import eventually
-from tests.workflows.test_replay import replay
+from tests.histories.replay import replay
 from workflows.compaction import CANCELLED, CompactionWorkflow
 
 Act = Callable[[CompactRequest], CompactResult]

@@ -6,10 +6,10 @@ from perdure import ids
 from perdure.agent import Agent
 from perdure.ordering import dispatched_calls, early_dispatches
 from perdure.testing import Call, Reply, ScriptedModel
+from tests.histories.replay import FILES, load
 from tests.recorded import chain
 from tests.workflows.conftest import StackFactory
 from tests.workflows.early_dispatch import EarlyDispatch
-from tests.workflows.test_replay import FILES, load
 
 
 def weather() -> Agent:
