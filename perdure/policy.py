@@ -9,12 +9,13 @@ from typing import Final
 
 from temporalio.common import RetryPolicy
 
-REVISION: Final = 3
+REVISION: Final = 4
 """By which rules a thread's workflow goes. A run keeps those that it was loaded under, so that its history replays: a
 change that would issue other commands for the same history gets the next number.
 
 2: a turn that waits for people says so in its status; calls that run go on when the store has refused a batch.
 3: an answer counts as something that has happened: a thread that has slept for days rests an hour after it.
+4: a turn that waits for a compaction asks now and then whether that still runs, and waits for no other one.
 """
 
 WORKFLOW_TASK_TIMEOUT: Final = timedelta(seconds=3)
@@ -126,6 +127,9 @@ the next long request begins another one, so six tries within about half a minut
 
 COMPACTION_PATIENCE: Final = timedelta(minutes=15)
 """How long a turn whose request was too long waits for the compaction that is to make it shorter."""
+
+COMPACTION_ASKED: Final = timedelta(seconds=10)
+"""When it first asks whether that still runs; each wait after it is twice as long, so six questions fill the time."""
 
 REMOTE: Final = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30))
 REMOTE_ONCE: Final = RetryPolicy(maximum_attempts=1)

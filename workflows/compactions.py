@@ -116,7 +116,9 @@ class Compactions:
             number=self.state.begun,
             forced=forced,
         )
-        self._start_up = self._background.start(self._start(request), "The conversation was not compacted", _ABOUT)
+        # A turn that waits for the one that runs asks again later.
+        work = self._start(request, 1 if self.expected else STARTS)
+        self._start_up = self._background.start(work, "The conversation was not compacted", _ABOUT)
 
     def take(self, result: CompactResult) -> None:
         """One is over."""
@@ -154,8 +156,8 @@ class Compactions:
     def _is_recent(self, turn: int) -> bool:
         return self.running and turn < self.state.running + TURNS
 
-    async def _start(self, request: CompactRequest) -> None:
-        for tried in range(STARTS):
+    async def _start(self, request: CompactRequest, tries: int) -> None:
+        for tried in range(tries):
             self._length.add(CHILD)
             try:
                 self._child = child = await workflow.start_child_workflow(

@@ -1,13 +1,13 @@
 """A conversation that is too long for its model: the turn waits for a compaction, and its model call is made again."""
 
-import contextlib
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from perdure.history_state import OpenTurn
-    from perdure.policy import COMPACTION_PATIENCE, ErrorType
+    from perdure.policy import COMPACTION_ASKED, COMPACTION_PATIENCE, ErrorType
     from workflows.durability import ThreadDurability
     from workflows.failure import sentence
     from workflows.run_length import TASK, TIMER
@@ -37,28 +37,52 @@ class ThreadShortening(ThreadDurability):
         self._history.retry_step()
         # One that is under way already may be enough.
         self._compact(forced=True)
+        if self._loaded.revision > 3 and self._compactions.running:
+            self._compactions.expect()
         return self._compactions.running
 
     def _is_shortening(self, turn: OpenTurn) -> bool:
-        """Whether the turn waits for the compaction that its model call needs."""
-        return self._shortened == (turn.turn, turn.step) and (
-            self._compactions.running or self._compactions.last is not None
-        )
+        """Whether the turn waits for the compaction that its model call needs.
+
+        It does until it has taken the outcome of that one: another, which somebody asks for before the model call is
+        made again, is none of its business.
+        """
+        if self._shortened != (turn.turn, turn.step) or (self._loaded.revision > 3 and not self._compactions.expected):
+            return False
+        return self._compactions.running or self._compactions.last is not None
 
     async def _shorten(self) -> None:
         """Wait for the compaction, raced against inputs; without one that helps the turn fails as it would have."""
-        if self._compactions.running:
-            self._length.add(TIMER + TASK)
-            with contextlib.suppress(TimeoutError):
-                await workflow.wait_condition(
-                    lambda: not self._compactions.running or self._has_ready(),
-                    timeout=COMPACTION_PATIENCE,
-                    timeout_summary="until the conversation is compacted",
-                )
-                if self._compactions.running:
-                    return
-        result, self._compactions.last = self._compactions.last, None
+        if self._compactions.running and not await self._is_over():
+            return
+        result = self._compactions.take_last()
         if result is None or result.outcome != "done":
             why = result.detail if result and result.detail else "no compaction came that makes it shorter."
             self._fail(f"{self._too_long} It could not be made shorter: {why}")
             await self._sync()
+
+    async def _is_over(self) -> bool:
+        """Wait until the compaction is over, or has taken too long; False if something else is to be done before.
+
+        Only the run that has begun one is told when it is ended from outside. Any run may begin another one under the
+        same name, which Temporal refuses while the first still runs; so that is what is asked now and then.
+        """
+        left = COMPACTION_PATIENCE
+        wait = COMPACTION_ASKED if self._loaded.revision > 3 else left
+        while left > timedelta():
+            self._length.add(TIMER + TASK)
+            wait = min(wait, left)
+            try:
+                await workflow.wait_condition(
+                    lambda: not self._compactions.running or self._has_ready(),
+                    timeout=wait,
+                    timeout_summary="until the conversation is compacted",
+                )
+            except TimeoutError:
+                left -= wait
+                wait *= 2
+                if left > timedelta():
+                    self._compact(forced=True)
+            else:
+                return not self._compactions.running
+        return True

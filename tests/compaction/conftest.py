@@ -1,5 +1,5 @@
-"""A database for each test that wants one."""
+"""The servers and stacks of the tests of workflows."""
 
-from tests.workflows.conftest import store
+from tests.workflows.conftest import start_stack, store, thread
 
-__all__ = ["store"]
+__all__ = ["start_stack", "store", "thread"]
