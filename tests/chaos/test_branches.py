@@ -3,20 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
 
-from perdure.client import PerdureClient
 from perdure.contract import Approved, TreeChanged
-from perdure.dev.temporal_server import TemporalServer
 from perdure.errors import UsageError
 from perdure.messages import TextPart, ToolResultPart
-from stores.postgres import PostgresStore
 from tests.chaos.agents import ASKING, DONE, runs
-from tests.chaos.doomed_worker import DoomedWorker, Place
+from tests.chaos.crashes import Crash, Crashes
+from tests.chaos.doomed_worker import DoomedWorker
 from tests.chaos.faults import faults
 from tests.eventually import eventually
 
@@ -29,10 +25,10 @@ UNKNOWN = "unknown"
 class Scene:
     """A thread in which somebody asks for something while its worker is about to die."""
 
-    def __init__(self, thread: str, client: PerdureClient, place: Place) -> None:
-        self.thread = thread
-        self.client = client
-        self.place = place
+    def __init__(self, crash: Crash) -> None:
+        self.thread = crash.thread
+        self.client = crash.client
+        self.place = crash.place
 
     async def texts(self) -> list[str]:
         """What is shown."""
@@ -152,36 +148,9 @@ DEEDS = {
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-async def test_what_people_ask_for_outlives_the_worker(
-    deed: str,
-    temporal_server: TemporalServer,
-    temporal: Client,
-    store: PostgresStore,
-    database_url: str,
-    thread: str,
-    tmp_path: Path,
-) -> None:
-    """It takes effect once, whoever asked is answered, no tool runs twice, and nothing is at work for ever.
-
-    Several boundaries at once: most of each crash is waiting for a timeout that tells Temporal of it.
-    """
-    at_once = asyncio.Semaphore(9)
-
-    async def crash(point: str) -> None:
-        async with at_once:
-            name = f"{thread}-{point.replace(' ', '-')}"
-            place = Place(temporal_server.address, database_url, f"queue-{name}", tmp_path / name)
-            place.state_dir.mkdir()
-            scene = Scene(name, PerdureClient(temporal, store, task_queue=place.task_queue), place)
-            try:
-                await _killed(scene, DEEDS[deed], point)
-            except BaseException as error:
-                error.add_note(f"killed {point}")
-                raise
-
-    async with asyncio.TaskGroup() as crashes:
-        for point in DEEDS[deed].points:
-            crashes.create_task(crash(point))
+async def test_what_people_ask_for_outlives_the_worker(deed: str, crashes: Crashes) -> None:
+    """It takes effect once, whoever asked is answered, no tool runs twice, and nothing is at work for ever."""
+    await crashes.at_each(DEEDS[deed].points, lambda crash: _killed(Scene(crash), DEEDS[deed], crash.point))
 
 
 async def _killed(scene: Scene, deed: Deed, point: str) -> None:
@@ -206,26 +175,19 @@ async def _killed(scene: Scene, deed: Deed, point: str) -> None:
     assert {one.message.status.state for one in tree.messages} == {"complete"}
 
 
-async def test_a_decision_that_comes_while_no_worker_lives(
-    temporal_server: TemporalServer,
-    temporal: Client,
-    store: PostgresStore,
-    database_url: str,
-    thread: str,
-    tmp_path: Path,
-) -> None:
+async def test_a_decision_that_comes_while_no_worker_lives(crashes: Crashes) -> None:
     """People are shown what waits once it is durable, also if the worker that made it so has told nobody else."""
-    place = Place(temporal_server.address, database_url, f"queue-{thread}", tmp_path)
-    client = PerdureClient(temporal, store, task_queue=place.task_queue)
-    async with DoomedWorker(place):
+    crash = crashes.at("after final sync")
+    client, thread = crash.client, crash.thread
+    async with DoomedWorker(crash.place):
         await client.start(thread, agent=ASKING)
     words = await client.post(thread, "book it", id="m1")
-    async with DoomedWorker(place, "after final sync") as doomed:
+    async with DoomedWorker(crash.place, crash.point) as doomed:
         assert await doomed.died() == -9
     (pending,) = await client.approvals(thread)
     asking = asyncio.create_task(client.approve(thread, pending.call_id, by="ann"))
-    async with DoomedWorker(place):
+    async with DoomedWorker(crash.place):
         assert (await asking).disposition in ("settled", "duplicate")
         turn = await client.wait_settled(thread, words)
     assert [part.content for part in turn.parts if isinstance(part, ToolResultPart)] == ["booked table 7"]
-    assert runs(tmp_path, "book") == 1
+    assert runs(crash.place.state_dir, "book") == 1
