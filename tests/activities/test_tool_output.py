@@ -177,7 +177,7 @@ class Hostile:
 class Broken(BaseModel):
     """A model whose property fails when it is written."""
 
-    def model_dump(self, **_: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def model_dump(self, **_: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]  # what it takes does not matter
         """Fail."""
         raise KeyError("gone")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
+from typer import Context
+from typer.main import get_group
 from typer.testing import CliRunner
 
 from perdure.agent import Agent
@@ -72,7 +73,8 @@ def test_a_documented_command_exists(page: str, line: str) -> None:
             targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
             assert words[1] in targets, f"{page}: {line}"
         case "perdure":
-            assert words[1] in get_command(app).list_commands(None), f"{page}: {line}"  # type: ignore[attr-defined]
+            group = get_group(app)
+            assert words[1] in group.list_commands(Context(group)), f"{page}: {line}"
             assert CliRunner().invoke(app, [words[1], "--help"]).exit_code == 0, f"{page}: {line}"
         case "python" | ".venv/bin/python":
             script = next(word for word in words[1:] if not word.startswith("-"))

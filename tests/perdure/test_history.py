@@ -144,7 +144,8 @@ def test_a_flush_with_calls_leaves_the_turn_open_for_their_results(thread: Threa
     assert thread.calls == [ids.call_id(THREAD, 1, 0, 0), ids.call_id(THREAD, 1, 0, 1)]
     assert [part.call_id for part in thread.last.parts if isinstance(part, ToolCallPart)] == thread.calls
     assert thread.phase() == "calling"
-    assert [one.outline.preview for one in thread.history.state.open.calls] == ['{"q":1}', "{}"]  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+    assert thread.history.open_turn is not None
+    assert [one.outline.preview for one in thread.history.open_turn.calls] == ['{"q":1}', "{}"]
     for name in thread.calls:
         thread.take(ToolResult(call_id=name, content="x"))
     assert thread.phase() == "boundary"

@@ -97,7 +97,8 @@ def test_a_call_that_must_not_run_is_answered_at_once(thread: Thread) -> None:
     """The reason is its result; the others run, and results stand in call order."""
     thread.say("hi")
     thread.answer(call("a", error="There is no tool a."), call("b"))
-    assert [one.settled for one in thread.history.open_turn.calls] == [True, False]  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+    assert thread.history.open_turn is not None
+    assert [one.settled for one in thread.history.open_turn.calls] == [True, False]
     thread.reload()
     thread.take(ToolResult(call_id=thread.calls[1], content="two"))
     assert results(thread.last) == [("error", "There is no tool a."), ("ok", "two")]

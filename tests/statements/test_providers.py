@@ -149,7 +149,7 @@ async def test_s06_a_provider_cannot_add_what_wraps_the_agent() -> None:
 
         async def before_run(self, run: ProviderRun) -> Context:
             """Try it."""
-            return Context(middleware=[print])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+            return Context(middleware=[print])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # the mistake
 
     agent, model = agent_of(["hello"], context=[Meddler()])
     thread = await Conversation.start(agent)
