@@ -12,10 +12,11 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from difflib import get_close_matches
+from typing import Any, Literal, cast, get_args
 
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models import KnownModelName, Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
@@ -75,6 +76,23 @@ def check(
             f"Model {model_name(model)!r} keeps no conversations on its server, so history='service' cannot be used "
             "with it; leave that out, or choose a model of openai-responses."
         )
+
+
+def check_name(model: str) -> None:
+    """Raise ConfigurationError for a name that is none, with what to do, as far as this can be told anywhere.
+
+    Keys and packages are the workers' own, and which models a provider has is the provider's to know. A `base_url`
+    makes any name a model of that server, and an agent may list others still, so this is for names alone.
+    """
+    kind, named, name = model.partition(":")
+    providers = _providers()
+    # First by the list: to ask for a provider imports its client.
+    if named and (kind in providers or _is_provider(kind)):
+        if not name.strip():
+            raise ConfigurationError(f"The model {model!r} names no model of {kind}: {_HOW}")
+        return
+    meant = get_close_matches(kind, providers, 1) if named else []
+    raise ConfigurationError(f"Unknown model {model!r}: " + (f"did you mean {meant[0]}:{name}?" if meant else _HOW))
 
 
 def model_name(model: str | Model[Any]) -> str:
@@ -173,6 +191,11 @@ def _is_provider(name: str) -> bool:
     except ImportError:
         return True
     return True
+
+
+def _providers() -> list[str]:
+    """What pydantic-ai's own list of models has before the colon: enough to guess what a slip meant."""
+    return sorted({known.partition(":")[0] for known in get_args(KnownModelName.__value__) if ":" in known})
 
 
 def _key(model: str, variable: str | None) -> str | None:

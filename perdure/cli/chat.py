@@ -15,6 +15,7 @@ from perdure.cli.answers import Answers
 from perdure.cli.chat_branches import ChatBranches
 from perdure.cli.conversation import Conversation
 from perdure.cli.decisions import Decisions
+from perdure.cli.model_names import Unchecked, model_typed
 from perdure.cli.printable import one_line
 from perdure.cli.questions import Questions, is_attempt, no_choice, selected
 from perdure.cli.terminal import Terminal, open_terminal
@@ -57,13 +58,15 @@ def chat(
     agent: Annotated[str | None, typer.Option(help="The agent of a new thread; left out: the worker's first.")] = None,
     file: Files = None,
     model: Model = None,
+    unchecked: Unchecked = False,
     thinking: Thinking = None,
 ) -> None:
     """Talk with a thread: its history, then the answer as it streams. Ctrl-C interrupts, twice leaves.
 
     What is said in this chat is answered as --model and --thinking say; files go along with the first words.
     """
-    asyncio.run(_chat(thread, agent, files_typed(*(file or ())), answered_by(model, thinking)))
+    how = answered_by(model_typed(model, unchecked=unchecked), thinking)
+    asyncio.run(_chat(thread, agent, files_typed(*(file or ())), how))
 
 
 async def _chat(thread_id: str, agent: str | None, files: tuple[Path, ...], how: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from perdure.attachments import FILE_BYTES, FILES
+from perdure.cli.model_names import Unchecked, model_typed
 from perdure.cli.printable import printable
 from perdure.cli.threads import Thread, id_typed, with_client
 from perdure.client import PerdureClient
@@ -46,11 +47,13 @@ def start(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="What answers in it; left out: the agent's model.")
     ] = None,
+    unchecked: Unchecked = False,
 ) -> None:
     """Start a thread and print its id. A thread that exists stays as it is; one that is closed cannot be started."""
+    typed = model_typed(model, unchecked=unchecked)
 
     async def run(client: PerdureClient) -> None:
-        thread_id = await client.start(thread, agent=agent, tenant=tenant, title=title, user_id=user, model=model)
+        thread_id = await client.start(thread, agent=agent, tenant=tenant, title=title, user_id=user, model=typed)
         if (await client.store.get_thread(thread_id)).closed_at is not None:
             raise ThreadClosed.of(thread_id)
         typer.echo(thread_id)
@@ -67,14 +70,16 @@ def send(
     mode: TurnMode = "interrupt",
     file: Files = None,
     model: Model = None,
+    unchecked: Unchecked = False,
     thinking: Thinking = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
 ) -> None:
     """Send a message to a thread, and print what became of it. One that is not taken ends it with code 1."""
+    how = answered_by(model_typed(model, unchecked=unchecked), thinking)
 
     async def run(client: PerdureClient) -> None:
         words = sys.stdin.read() if text == "-" else text
-        along: dict[str, Any] = {"files": file or [], **answered_by(model, thinking)}
+        along: dict[str, Any] = {"files": file or [], **how}
         if wait:
             typer.echo(printable(await client.ask(thread, words, id=id, mode=mode, **along)))
             return

@@ -3,14 +3,16 @@
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from anthropic import AsyncAnthropic
+from pydantic_ai.models import KnownModelName
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 
 from perdure.errors import ConfigurationError
-from perdure.models import check, model_settings, provider_of, resolve
+from perdure.models import check, check_name, model_settings, provider_of, resolve
 from perdure.testing import ScriptedModel
 
 
@@ -60,6 +62,38 @@ def test_an_unknown_model_is_one_line_that_says_how_to_name_one(name: str) -> No
     with pytest.raises(ConfigurationError, match=re.escape(f"Unknown model {name!r}: ")) as caught:
         check(name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nonsense:model", "Unknown model 'nonsense:model': name it provider:model"),
+        ("openia:gpt-5", "Unknown model 'openia:gpt-5': did you mean openai:gpt-5?"),
+        ("gpt-5", "Unknown model 'gpt-5': name it provider:model"),
+        ("llama3:8b", "Unknown model 'llama3:8b': name it provider:model"),
+        ("test", "Unknown model 'test': name it provider:model"),
+        (":x", "Unknown model ':x': name it provider:model"),
+        ("openai: ", "The model 'openai: ' names no model of openai: name it provider:model"),
+    ],
+)
+def test_a_name_that_no_provider_can_have_is_known_without_asking(name: str, said: str) -> None:
+    """Neither a key nor a network is needed to say so, in one line; and none of them can be resolved either."""
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(said)}") as caught:
+        check_name(name)
+    assert "\n" not in str(caught.value)
+    if name != "openai: ":  # the provider's server would have to tell
+        with pytest.raises(ConfigurationError):
+            resolve(name)
+
+
+LISTED = [name for name in get_args(KnownModelName.__value__) if name != "test"]
+"""What pydantic-ai knows, but for its made-up model, which may not be chosen."""
+
+
+@pytest.mark.parametrize("name", [*LISTED, "openai-responses:gpt-5", "openai:llama3:8b", "mistral:not-there-yet"])
+def test_a_name_that_a_provider_may_have_is_let_through(name: str) -> None:
+    """Every model that pydantic-ai lists, with or without its key and package here, and those it does not list yet."""
+    check_name(name)
 
 
 def test_a_provider_whose_package_is_missing_says_what_to_install() -> None:
