@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from perdure.errors import ConfigurationError
 from perdure.messages import Usage
 from perdure.records import SummaryKind
+
+ENDED: Final = "The compaction was ended from outside."
+"""Why one has failed whose workflow was terminated."""
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,16 @@ class CompactRequest(Wire):
     forced: bool = False
 
 
+class Compacting(Wire):
+    """Answer to the update `compact`: the compaction that is under way, or the `result` if none is.
+
+    It has no `run_id` if an earlier run of the thread has begun it.
+    """
+
+    run_id: str | None = None
+    result: "CompactResult | None" = None
+
+
 class CompactResult(Wire):
     """Output of `compact`.
 

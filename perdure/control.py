@@ -7,13 +7,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from types import NoneType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from pydantic import ValidationError
 
 from perdure.approval import decision_of
 from perdure.codec import Text, Wire, clip, dumps, is_json
-from perdure.contract import PREVIEW_CHARS, Approved, Stopped, ThreadStart
+from perdure.contract import PREVIEW_CHARS, Approved, Compacting, CompactResult, Stopped, ThreadStart
 from perdure.errors import ThreadClosed, UsageError
 from perdure.inputs import INLINE_BYTES, Approval, Control, Interrupt
 from perdure.messages import Message, ToolCallPart
@@ -188,16 +188,36 @@ class ThreadControl(ThreadReader):
 
         await self._control(thread_id, Control(action="close"), is_closed)
 
-    async def compact(self, thread_id: str) -> None:
-        """Have the conversation made shorter for the model, however short it is, without waiting for it.
+    @overload
+    async def compact(self, thread_id: str, *, wait: Literal[False] = False) -> None: ...
 
-        It happens beside the conversation, as the agent's `Compaction` says; one at a time. What was said stays as it
-        is, for everybody but the model. Where that does not work, the `problems` of the thread's status say so.
+    @overload
+    async def compact(self, thread_id: str, *, wait: Literal[True]) -> CompactResult: ...
 
-        Raises ThreadNotFound, ThreadClosed, and Unreachable if Temporal did not take it in time.
+    async def compact(self, thread_id: str, *, wait: bool = False) -> CompactResult | None:
+        """Have the conversation made shorter for the model, however short it is.
+
+        It happens beside the conversation, as the agent's `Compaction` says; one at a time, so one that is under way is
+        the one that is asked for. What was said stays as it is, for everybody but the model.
+
+        Args:
+            thread_id: the thread, which is woken if need be.
+            wait: wait until it is over, however long that takes; `asyncio.timeout` bounds the wait. Without it, where
+                it does not work time and again, the `problems` of the thread's status say so.
+
+        Returns:
+            How it went, if it is waited for. A compaction that fails is an outcome and no error: nothing has changed.
+
+        Raises:
+            ThreadNotFound, ThreadClosed: there is no such thread, or it takes nothing more.
+            Unreachable: if Temporal or the workers did not take it in time. Then it may begin later.
         """
         start = await self._open(thread_id)
-        await self._calls.signal_with_start(thread_id, "control", Control(action="compact"), start)
+        if not wait:
+            await self._calls.signal_with_start(thread_id, "control", Control(action="compact"), start)
+            return None
+        begun = await self._calls.update_with_start(thread_id, "compact", None, Compacting, start)
+        return begun.result or await self._calls.compacted(thread_id, begun.run_id)
 
     async def cancel_subscription(self, thread_id: str, call_id: str) -> None:
         """End a subscription and wait until it is; what else it sends is dropped, and its tool's server is told.

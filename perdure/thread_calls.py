@@ -26,9 +26,10 @@ from temporalio.common import QueryRejectCondition, WorkflowIDConflictPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.contract import COMPACTION_TYPE, WORKFLOW_TYPE, Retry, ThreadStart, ThreadStatus
+from perdure.compaction import ENDED
+from perdure.contract import COMPACTION_TYPE, WORKFLOW_TYPE, CompactResult, Retry, ThreadStart, ThreadStatus
 from perdure.errors import PerdureError, ThreadClosed, Unreachable, UsageError
-from perdure.ids import workflow_id
+from perdure.ids import compaction_id, workflow_id
 from perdure.pending_activities import retries
 from perdure.policy import WORKFLOW_TASK_TIMEOUT, ErrorType
 
@@ -128,6 +129,20 @@ class ThreadCalls:
             return result
 
         return await self._try(thread_id, call)
+
+    async def compacted(self, thread_id: str, run_id: str | None) -> CompactResult:
+        """Wait for the outcome of a compaction, of the newest if no run is named; an outage of Temporal is waited for."""
+        handle = self._temporal.get_workflow_handle(compaction_id(thread_id), run_id=run_id, result_type=CompactResult)
+        while True:
+            try:
+                result: CompactResult = await handle.result()
+                return result
+            except WorkflowFailureError:
+                return CompactResult(outcome="failed", detail=ENDED)
+            except RPCError as error:
+                if not _is_passing(error):
+                    raise self._explained(error) from error
+            await asyncio.sleep(_PAUSE.total_seconds())
 
     async def query(self, thread_id: str, query: str, answer: type[Result]) -> Result:
         """Ask a running workflow. Raises NoRunningWorkflow; a finished one is not replayed for an answer."""

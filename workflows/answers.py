@@ -7,7 +7,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from perdure.codec import digest, dumps
-    from perdure.inputs import AnyInput, Disposition, ToolResult
+    from perdure.inputs import AnyInput, Control, Disposition, ToolResult
 
 Key = tuple[str, ...]
 
@@ -63,6 +63,6 @@ class Answers:
 
 def _key(content: AnyInput) -> Key:
     # The digest tells other content under the same id apart.
-    if isinstance(content, ToolResult):
-        return content.kind, content.call_id, digest(dumps(content))
+    if isinstance(content, ToolResult | Control):
+        return content.kind, content.call_id or "", digest(dumps(content))
     return content.kind, getattr(content, "id", ""), getattr(content, "digest", "")

@@ -15,7 +15,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 with workflow.unsafe.imports_passed_through():
     from perdure import ids
     from perdure.codec import Text, Wire
-    from perdure.contract import COMPACTION_TYPE, CompactRequest, CompactResult
+    from perdure.compaction import ENDED
+    from perdure.contract import COMPACTION_TYPE, Compacting, CompactRequest, CompactResult
     from perdure.history_state import SpawnPoint
     from perdure.policy import WORKFLOW_TASK_TIMEOUT
     from workflows.background import Background
@@ -41,8 +42,6 @@ window by themselves, and every request would begin another one."""
 _ABOUT = "compaction"
 """What problems with compactions are about: they are over with the first that is done."""
 
-ENDED = "The compaction was ended from outside."
-
 
 class CompactionState(Wire):
     """What a run hands on: how many were begun, in which turn the one that runs was, how many failed in a row.
@@ -66,7 +65,7 @@ class Compactions:
         self._board = board
         self._length = length
         self._start_up: asyncio.Future[Any] | None = None
-        self._child: asyncio.Future[Any] | None = None
+        self._child: workflow.ChildWorkflowHandle[Any, CompactResult] | None = None
         self.state = CompactionState()
         self.last: CompactResult | None = None
 
@@ -89,6 +88,14 @@ class Compactions:
         last, self.last = self.last, None
         self.state = self.state.with_(expected=False)
         return last
+
+    async def under_way(self) -> Compacting:
+        """The one that somebody has just asked for, as soon as it has begun."""
+        await workflow.wait_condition(lambda: self._start_up is None or self._start_up.done())
+        if not self.running:
+            return Compacting(result=self.last or CompactResult(outcome="nothing"))
+        child = self._child if self._is_held else None
+        return Compacting(run_id=child.first_execution_run_id if child else None)
 
     def begin(self, agent: str, point: SpawnPoint, turn: int, *, forced: bool) -> None:
         """Begin one, unless one is under way: what stands before the point is made shorter.

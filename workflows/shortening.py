@@ -1,16 +1,21 @@
 """A conversation that is too long for its model: the turn waits for a compaction, and its model call is made again."""
 
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from perdure.contract import Compacting
     from perdure.history_state import OpenTurn
     from perdure.policy import COMPACTION_ASKED, COMPACTION_PATIENCE, ErrorType
     from workflows.durability import ThreadDurability
     from workflows.failure import sentence
     from workflows.run_length import TASK, TIMER
+
+
+_COMPACT = {"action": "compact"}
 
 
 class ThreadShortening(ThreadDurability):
@@ -21,6 +26,16 @@ class ThreadShortening(ThreadDurability):
         # The model call for which the conversation was made shorter, and what the model had said of its length.
         self._shortened: tuple[int, int] | None = None
         self._too_long = "The request was too long for the model."
+
+    @workflow.update
+    async def compact(self, *_: Any) -> Compacting:
+        """Make the conversation shorter for the model; answered when that has begun, or there is nothing to begin."""
+        await self._ask("control", _COMPACT)
+        return await self._compactions.under_way()
+
+    @compact.validator
+    def _validate_compact(self, *_: Any) -> None:
+        self._validate("control", _COMPACT)
 
     def _fail(self, why: str) -> None:
         self._history.fail_turn(why)

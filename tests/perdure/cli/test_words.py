@@ -7,9 +7,11 @@ import pytest
 from perdure.cli.ending import exit_code
 from perdure.cli.main import app
 from perdure.cli.words import answered_by, files_typed
+from perdure.compaction import Compaction
 from perdure.errors import UsageError
 from perdure.messages import FilePart, TurnOptions
 from perdure.records import Summary
+from perdure.testing import ScriptedModel
 from tests.perdure.cli.desk import Desk
 
 PNG = b"\x89PNG\r\n\x1a\nx"
@@ -81,8 +83,26 @@ async def test_the_history_shows_what_is_summed_up(desk: Desk) -> None:
     ]
     texts = [line["parts"][0]["text"] for line in await desk.lines("history")]
     assert texts == ["one", "answer 1 to one", "two", "answer 1 to two"]
-    assert (await desk.does("compact")).startswith("The conversation is being made shorter for the model")
+    assert (await desk.does("compact", "--no-wait")).startswith("The conversation is being made shorter for the model")
     assert await desk.client.ask(desk.thread, "three") == "answer 1 to three"
+
+
+@pytest.mark.slow
+async def test_a_conversation_is_made_shorter_and_the_outcome_said(desk: Desk) -> None:
+    """How many messages stand behind a summary by then, or that there was nothing to do; a failure is one."""
+    await desk.client.ask(desk.thread, "one")
+    await desk.client.ask(desk.thread, "two")
+    behind = 0
+    while behind < 4:
+        said = await desk.does("compact")
+        before, behind = behind, 4 - (await desk.client.counts(desk.thread)).visible
+        assert behind > before
+        assert said.startswith(f"{behind} of 4 messages now stand behind a summary for the model.")
+    assert (await desk.does("compact")).startswith("Nothing was done: ")
+    desk.stack.agents["desk"].compaction = Compaction(model=ScriptedModel([" "]))
+    await desk.client.ask(desk.thread, "three")
+    await desk.client.ask(desk.thread, "four")
+    assert "was not made shorter: The summariser said nothing" in await desk.fails("compact")
 
 
 @pytest.mark.parametrize(
