@@ -3,6 +3,7 @@
 import pytest
 
 from perdure.history import HistoryManager
+from perdure.history_state import standing
 from perdure.inputs import AnyInput, Control, Event, Interrupt, ToolResult, UserMessage
 from perdure.messages import ReasoningPart, Status, TextPart, ToolResultPart
 from perdure.turn import INTERRUPTED, WOKEN
@@ -248,3 +249,10 @@ def test_a_closed_thread_takes_nothing(thread: Thread, content: AnyInput, expect
     assert thread.history.take_spawns() == ()
     assert vars(thread.store) == before
     assert_closed(thread)
+
+
+def test_below_a_closed_thread_nothing_waits(thread: Thread) -> None:
+    """Whatever it ended with: what comes is turned away at once, and not kept until somebody has decided."""
+    paused = thread.history.state.with_(open=None, paused_head=True)
+    assert standing(paused) == "resting"
+    assert standing(paused.with_(closed=True)) == "idle"

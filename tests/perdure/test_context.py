@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from perdure.agent import Agent
-from perdure.context import Context, ProviderRun, after_hook, before_hook, has_hooks, said
+from perdure.context import (
+    Context,
+    ProviderRun,
+    after_hook,
+    before_hook,
+    has_hooks,
+    is_each_call,
+    is_required,
+    is_sink,
+    said,
+    timeout_of,
+)
 from perdure.errors import ConfigurationError, InvalidContext
 from perdure.history_provider import HistoryProvider, InMemoryHistoryProvider
 from perdure.tools import function_tool
@@ -165,3 +176,13 @@ async def test_without_its_conversation_a_model_reads_this_turn() -> None:
     assert ask is not None
     assert await ask(run) == Context(replace=())
     assert before_hook(HistoryProvider()) is None
+
+
+def test_a_provider_that_says_nothing_of_itself_is_required_and_asked_once() -> None:
+    """For each hook it has half a minute, and what it keeps counts."""
+    plain = provider(before_run=hook)
+    assert (is_required(plain), is_each_call(plain), is_sink(plain)) == (True, False, False)
+    assert timeout_of(plain) == timedelta(seconds=30)
+    other = provider(required=False, each_call=True, write_only=True, timeout=timedelta(seconds=1))
+    assert (is_required(other), is_each_call(other), is_sink(other)) == (False, True, True)
+    assert timeout_of(other) == timedelta(seconds=1)

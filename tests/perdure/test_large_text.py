@@ -7,7 +7,7 @@ import pytest
 from perdure.history import HistoryManager
 from perdure.inputs import Disposition, Event, UserMessage
 from perdure.large_text import MISSING, LargeTexts
-from perdure.messages import EventPart, Message, Part, TextPart
+from perdure.messages import EventPart, Message, Part, TextPart, ToolResultPart
 from perdure.records import ThreadRecord
 from stores.memory import MemoryStore
 
@@ -61,6 +61,12 @@ async def test_what_cannot_be_read_is_told_in_its_place(store: MemoryStore) -> N
     read = await texts.message(THREAD, Message(id="m", thread_id=THREAD, role="user", parts=parts))
     contents = [part.content if isinstance(part, EventPart) else getattr(part, "text", None) for part in read.parts]
     assert contents == ["plain", "Grüße \ud800", MISSING, MISSING, MISSING]
+
+
+async def test_what_the_model_reads_of_a_large_result_stays_so(store: MemoryStore) -> None:
+    """People who read on ask for the whole of it; its beginning is no place for megabytes."""
+    result = ToolResultPart(call_id="c", content="begin", blob=await store.put_blob(THREAD, b"begin and end"))
+    assert await LargeTexts(store).part(THREAD, result) == result
 
 
 async def synced(store: MemoryStore, history: HistoryManager) -> dict[str, Disposition]:
