@@ -18,7 +18,8 @@ def talk(turns: int = 4, summary: str | None = None) -> Path:
     messages: list[tuple[Role, list[Part]]] = []
     for number in range(turns):
         called: list[Part] = [call(f"c{number}"), result(f"c{number}", LONG)]
-        messages += [user(f"{number} {LONG}"), ("assistant", called)]
+        messages.append(user(f"{number} {LONG}"))
+        messages.append(("assistant", called))
     return path(*messages, summary=summary)
 
 
