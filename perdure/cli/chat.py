@@ -22,7 +22,7 @@ from perdure.cli.terminal import Terminal, open_terminal
 from perdure.cli.threads import connect, id_typed, show_status, stop_thread, user_name
 from perdure.cli.words import Files, Model, Thinking, answered_by, files_typed
 from perdure.client import PerdureClient
-from perdure.errors import NotTaken, PerdureError, ViewOutdated
+from perdure.errors import NotTaken, PerdureError, UsageError, ViewOutdated
 from perdure.inputs import Accepted, Mode
 from perdure.records import Choice, Snapshot
 from perdure.waiting import PendingApproval
@@ -259,7 +259,7 @@ class Chat:
             case "/file", _ if text:
                 await self._say(self._attach(text))
             case "/compact", _:
-                await self._say(self._client.compact(self._thread_id))
+                await self._say(self._compact())
             case "/result", _ if text:
                 await self._say(self._give_result(text))
             case _:
@@ -273,6 +273,12 @@ class Chat:
     async def _attach(self, typed: str) -> str:
         self._files += files_typed(typed)
         return f"▤ With your next words: {', '.join(one_line(file.name) for file in self._files)}"
+
+    async def _compact(self) -> str:
+        if not self._conversation.view.messages:
+            raise UsageError("Nothing was said yet, so there is nothing to make shorter.")
+        await self._client.compact(self._thread_id)
+        return "≡ It is being made shorter for the model, beside what else goes on; what was said stays."
 
     async def _regenerate(self, typed: str) -> None:
         answer_id = await self._branches.regenerate(typed)

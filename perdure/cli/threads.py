@@ -57,8 +57,10 @@ def interrupt(
     """Stop what a thread is doing, without waiting for it."""
 
     async def run(client: PerdureClient) -> None:
+        # Looked for before: afterwards it may have ended already.
+        turn, working = await asyncio.gather(_turn(client.store, thread), _working_below(client.store, thread))
         await client.interrupt(thread, reason)
-        typer.echo("Whatever the thread was doing is being stopped.")
+        typer.echo(_stopped_words(turn, "is being stopped", working))
 
     with_client(run)
 
@@ -77,10 +79,21 @@ async def stop_thread(client: PerdureClient, thread_id: str) -> str:
     # Looked for before: afterwards they may have ended already. What begins in between is stopped and not counted.
     working = await _working_below(client.store, thread_id)
     stopped = await client.stop(thread_id)
+    return _stopped_words(stopped.turn, "is stopped", working)
+
+
+def _stopped_words(turn: int, what: str, working: int) -> str:
+    """What became of a turn, 0 if none was under way, and of so many threads below it that work."""
     told = f"told to stop: {quantity(working, 'child thread')} below it."
-    if stopped.turn:
-        return f"Turn {stopped.turn} is stopped" + (f"; {told}" if working else ".")
+    if turn:
+        return f"Turn {turn} {what}" + (f"; {told}" if working else ".")
     return f"No turn was running here; {told}" if working else "Nothing was running."
+
+
+async def _turn(store: Store, thread_id: str) -> int:
+    """The turn that is under way, as the store knows it; 0 if none is."""
+    message = open_turn(await store.load_tail(thread_id, processed=0))
+    return message.turn if message else 0
 
 
 async def _working_below(store: Store, thread_id: str) -> int:
@@ -115,8 +128,9 @@ def close(thread: Thread) -> None:
     """Close a thread for good: its turn is stopped, its subscriptions end, and it takes nothing more."""
 
     async def run(client: PerdureClient) -> None:
+        before = await client.store.get_thread(thread)
         await client.close_thread(thread)
-        typer.echo("The thread is closed.")
+        typer.echo("The thread is closed." if before.closed_at is None else "The thread was closed already.")
 
     with_client(run)
 

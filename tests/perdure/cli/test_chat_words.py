@@ -16,6 +16,8 @@ async def test_files_go_along_with_the_next_words_of_a_chat(desk: Desk, tmp_path
         (tmp_path / name).write_text(name)
     async with desk.terminal("chat", desk.thread, "--file", str(tmp_path / "a.txt"), "--thinking", "low") as chat:
         await chat.sees("A new thread.")
+        chat.types("/compact\r")
+        await chat.sees("✗ Nothing was said yet, so there is nothing to make shorter.")
         chat.types(f"/file {tmp_path}/none.txt\r")
         await chat.sees("✗ There is no file")
         chat.types(f"/file {tmp_path}/b.txt\r")
@@ -26,6 +28,7 @@ async def test_files_go_along_with_the_next_words_of_a_chat(desk: Desk, tmp_path
         chat.types("and?\r")
         await chat.sees("answer 1 to and?")
         chat.types("/compact\r/help\r")
+        await chat.sees("≡ It is being made shorter for the model")
         await chat.sees("/file PATH   goes along with your next words")
     first, _, second, _ = await desk.client.history(desk.thread)
     assert [part.name for part in first.parts if isinstance(part, FilePart)] == ["a.txt", "b.txt"]

@@ -68,7 +68,7 @@ async def test_one_command_for_each_thing(
     code, sent = await perdure("send", thread, "too soon", "--mode", "reject")
     assert (code, sent.split(":")[1]) == (1, " The message was not taken (rejected)")
     assert await perdure("stop", thread) == (0, "Turn 3 is stopped.\n")
-    assert await perdure("interrupt", thread) == (0, "Whatever the thread was doing is being stopped.\n")
+    assert await perdure("interrupt", thread) == (0, "Nothing was running.\n")
     assert (await perdure("status", thread))[1].startswith(
         "idle · agent demo · turn 3\nthe last turn ended early: canc"
     )
@@ -84,6 +84,11 @@ async def test_one_command_for_each_thing(
     assert await perdure("subscriptions", thread) == (0, "No subscriptions.\n")
     assert await perdure("start", f"{thread}-2") == (0, f"{thread}-2\n")
     assert await perdure("history", f"{thread}-2") == (0, "Nothing was said yet.\n")
+    await perdure("send", f"{thread}-2", "hang")
+    assert await perdure("interrupt", f"{thread}-2", "--reason", "enough") == (0, "Turn 1 is being stopped.\n")
+    assert (await stack.client.wait_settled(f"{thread}-2")).status.reason == "cancelled"
+    assert await perdure("close", f"{thread}-2") == (0, "The thread is closed.\n")
+    assert await perdure("close", f"{thread}-2") == (0, "The thread was closed already.\n")
     code, error = await perdure("status", "nope")
     assert (code, error) == (2, "perdure: There is no thread 'nope'; `perdure start` and `client.start` begin one.\n")
 

@@ -301,6 +301,7 @@ async def test_subscriptions_children_and_closing_by_command(waits: Waits) -> No
         return (await waits.client.status(child.thread_id)).state == "idle"
 
     await eventually(is_stopped)
+    assert await waits.perdure("interrupt") == (0, "Nothing was running.\n")
     assert await waits.perdure("stop") == (0, "Nothing was running.\n")
 
     assert await waits.perdure("close") == (0, "The thread is closed.\n")
