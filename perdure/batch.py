@@ -162,18 +162,24 @@ class ShowInterim(Wire):
 
 
 class StoreLateResult(Wire):
-    """The result of a call that nobody waited for any more takes the place of the one that was made up for it.
+    """The result of a call that is not at hand. If it is open, in a turn that rests, the result is staged.
 
-    Only of one whose outcome is interrupted, cancelled or expired: what a tool has returned is never replaced. The
-    call's outcome decides at the moment of writing; another one is left alone. So is a call that is not in the message,
-    unless whoever gave the result has named that (`named`): then the batch is refused. If the call is open, in a turn
-    that rests on another branch, the result is staged as by `StageResult`.
+    With `subscribes` the first one makes the call a subscription; a preliminary one (`interim`) is shown, as by
+    `ShowInterim`. Of a call that nobody waited for any more the result takes the place of the one that was made up for
+    it: only of one whose outcome is interrupted, cancelled or expired. What a tool has returned is never replaced. The
+    call's outcome decides at the moment of writing; another one is left alone.
+
+    Without a message it is the result of an open call, on whatever branch, and of no other one. So is a preliminary
+    one. If there is no such call, or the call is not in the message, the result is left alone, unless whoever gave it
+    is to be told (`named`): then the batch is refused.
     """
 
     kind: Literal["store_late_result"] = "store_late_result"
-    message_id: str
+    message_id: str | None = None
     result: ToolResultPart
     named: bool = False
+    subscribes: bool = False
+    interim: bool = False
 
 
 class SwitchBranch(Wire):
@@ -292,7 +298,8 @@ class Refused(Wire):
 
     Or one that nobody could read: `missing` if it names a blob that neither the thread nor an ancestor has. Or one
     that the tree does not allow: `detail` says why, in a sentence for whoever asked. A late result has no id: it is
-    named by its call (`input_id`) and the `message_id` that was given with it, which is not that of the call.
+    named by its call (`input_id`) and the `message_id` that was given with it, which is not that of the call; or by an
+    empty one, if none was given and no such call is open.
     """
 
     input_id: str

@@ -89,6 +89,12 @@ def blobs(batch: SyncBatch) -> dict[str, set[str]]:
     return found
 
 
+def wanted_calls(batch: SyncBatch) -> set[str]:
+    """The calls that must be open for the batch to be written: those of results that name no message."""
+    late = (operation for operation in batch.operations if isinstance(operation, StoreLateResult) and operation.named)
+    return {operation.result.call_id for operation in late if operation.message_id is None}
+
+
 def durable_steps(batch: SyncBatch) -> tuple[tuple[int, int], ...]:
     """What the batch's report says, also when it is asked for again: it follows from the batch alone."""
     return tuple(
@@ -280,6 +286,8 @@ def _late_result(operation: StoreLateResult) -> dict[str, Any]:
         "placed": dumps(result.with_(step=0)),
         "named": f'"call_id":{dumps(result.call_id)}',
         "refuses": operation.named,
+        "subscribes": operation.subscribes,
+        "interim": operation.interim,
     }
 
 

@@ -15,6 +15,7 @@ from perdure.messages import Part, Usage
 from perdure.records import Step, StepOutcome, ThreadRecord
 from perdure.turn_buffer import Chunk
 from stores import batch_sql
+from stores.late_result import missing_calls
 from stores.memory_batch import Anchor, MemoryBatch, tree_report
 from stores.memory_context import MemoryContext
 from stores.memory_records import StoredStep, kept
@@ -66,7 +67,7 @@ class MemoryStore(MemoryContext):
         if (thread.record.version, thread.sync_id) == (batch.number, batch.sync_id):
             tree = tree_report(thread, batch.operations) if any(map(changes_tree, batch.operations)) else None
             return _done(batch, tree)
-        refused = self._missing(batch)
+        refused = self._missing(batch) or missing_calls(batch_sql.wanted_calls(batch), thread.calls.keys())
         if not refused and thread.record.version != batch.number - 1:
             raise StaleWriter(
                 "The thread has been written by somebody else and is at version "

@@ -53,6 +53,13 @@ class MemoryCalls:
         self.change_call(call.with_(result=result))
         return result
 
+    def answer_call(self, call: OpenCall, result: ToolResultPart, *, interim: bool) -> None:
+        """Keep the first result of an open call, or of preliminary ones (`interim`) the last."""
+        if interim:
+            self.change_call(call.with_(interim=result))
+        else:
+            self.stage_result(result)
+
     def change_call(self, call: OpenCall) -> OpenCall:
         """Tell readers that an open call is like this now."""
         self.calls[call.call_id] = (self.next_seq(), call)

@@ -7,7 +7,7 @@ from typing import Any
 from perdure.codec import dumps, loads
 from perdure.errors import CallNotOpen, ThreadNotFound
 from perdure.messages import ToolResultPart
-from perdure.records import KEY_BYTES, MAX_UNSTARTED, Choice, OpenCall, Subscription, Tail, ThreadRecord, View
+from perdure.records import KEY_BYTES, MAX_UNSTARTED, Choice, Deadline, OpenCall, Subscription, Tail, ThreadRecord, View
 from stores.hints import Hints
 from stores.memory_batch import tree_of_thread
 from stores.memory_records import StoredMessage
@@ -29,7 +29,8 @@ class MemoryState:
         thread = self._thread(thread_id)
         head = thread.messages.get(thread.record.head_id or "")
         last = head.message.status if head and head.message.role == "assistant" else None
-        message = thread.running() or head
+        answered = _answered(thread)
+        message = thread.running() or answered or head
         calls = thread.ordered_calls(message.message.id) if message else ()
         tree = tree_of_thread(thread)
         processed_ids = tuple((input_id, digest or "") for input_id, digest in thread.inputs.items())
@@ -51,6 +52,8 @@ class MemoryState:
             hidden=message is not None and is_hidden(tree, message.message.id),
             paused=last is not None and last.state == "requires_action",
             remembered=thread.decisions,
+            answered=answered is not None and answered is not message,
+            deadline=_deadline(thread, message),
         )
 
     async def get_processed_ids(self, thread_id: str, ids: tuple[str, ...]) -> dict[str, str]:
@@ -140,6 +143,29 @@ class MemoryState:
             thread = self._thread(next_id)
             yield thread
             next_id = thread.record.parent_thread_id
+
+
+def _answered(thread: MemoryThread) -> StoredMessage | None:
+    """The first turn that waited for people and whose calls have their results."""
+    lacking = {call.message_id for _, call in thread.calls.values() if call.result is None}
+    waited = [
+        thread.messages[call.message_id]
+        for _, call in thread.calls.values()
+        if call.message_id not in lacking and thread.messages[call.message_id].state == "requires_action"
+    ]
+    return min(waited, key=lambda stored: (stored.message.turn, stored.message.id), default=None)
+
+
+def _deadline(thread: MemoryThread, loaded: StoredMessage | None) -> Deadline | None:
+    """The first one of turns that wait for people, besides the one that is loaded."""
+    due = (
+        Deadline(call_id=call.call_id, due=call.due)
+        for _, call in thread.calls.values()
+        if call.result is None and call.due is not None
+        if thread.messages[call.message_id] is not loaded
+        if thread.messages[call.message_id].state == "requires_action"
+    )
+    return min(due, key=lambda one: (one.due, one.call_id), default=None)
 
 
 def _next_step(thread: MemoryThread, message: StoredMessage | None) -> int:

@@ -34,15 +34,12 @@ from perdure.errors import StepSealed, StoreError, UnknownMessage
 from perdure.messages import Message, Part, Status, ToolCallPart, ToolResultPart, Usage
 from perdure.records import Change, OpenCall, Subscription
 from perdure.turn_buffer import Chunk, sealed_parts, trim_reasoning
-from stores.late_result import NoSuchCall
+from stores.late_result import NoSuchCall, has_call, opened, replaced
 from stores.memory_providers import MemoryProviders
 from stores.memory_records import StoredMessage, StoredStep, kept
 
 NEVER = 2**31 - 1
 """Above all steps: a turn whose newest step this is takes no writer any more."""
-
-MADE_UP = ("interrupted", "cancelled", "expired")
-"""Outcomes of results that no tool has returned."""
 
 
 @dataclass
@@ -238,24 +235,22 @@ class MemoryThread(MemoryProviders):
         self.decisions = (*others, new)
 
     def _store_late_result(self, operation: StoreLateResult) -> None:
-        result, stored = kept(operation.result), self.messages.get(operation.message_id)
+        message_id, result = operation.message_id, kept(operation.result)
         _, call = self.calls.get(result.call_id, (0, None))
-        if call is not None and call.message_id == operation.message_id:
-            self.stage_result(result)
+        if call is not None and message_id in (None, call.message_id):
+            if operation.subscribes and call.result is None:
+                self._track_subscription(opened(call))
+            self.answer_call(call, result, interim=operation.interim)
             return
-        for position, (seq, part) in enumerate(stored.parts if stored else ()):
-            if isinstance(part, ToolResultPart) and part.call_id == result.call_id and part.outcome in MADE_UP:
-                assert stored is not None, "bug: parts of no message"
-                parts = list(stored.parts)
-                parts[position] = (seq, result.with_(step=part.step))
-                self.messages[operation.message_id] = replace(stored, parts=tuple(parts))
-                self.redraw(reshape=True)
-                return
-        parts_there = (part for _, part in stored.parts) if stored else ()
-        if operation.named and not any(
-            isinstance(part, ToolCallPart) and part.call_id == result.call_id for part in parts_there
-        ):
-            raise NoSuchCall(operation.message_id, result.call_id)
+        if message_id is None:
+            return
+        stored = self.messages.get(message_id)
+        parts = replaced(stored.parts, result) if stored else None
+        if stored and parts:
+            self.messages[message_id] = replace(stored, parts=parts)
+            self.redraw(reshape=True)
+        elif operation.named and not (stored and has_call(stored.parts, result.call_id)):
+            raise NoSuchCall(message_id, result.call_id)
 
     def _annotate(self, operation: AnnotateMessage) -> None:
         stored = self.messages.get(operation.message_id)

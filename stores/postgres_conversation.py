@@ -12,7 +12,7 @@ from stores import batch_sql
 from stores.address import StepStreams, stale_writer
 from stores.batch_sql import CoalescedStep, CoalescedSteps
 from stores.database import Database, Row, Transaction
-from stores.late_result import NoSuchCall
+from stores.late_result import NoSuchCall, missing_calls
 from stores.postgres_tree import TreeBatch, needs_lock
 from stores.rows import (
     encoded,
@@ -81,7 +81,7 @@ class PostgresConversation:
 
         So does one that changes the tree, and one with large words: whether they are there is asked before.
         """
-        if refused := await self._without_blob(batch):
+        if refused := await self._without_blob(batch) or await self._without_call(batch):
             return SyncReport(number=batch.number - 1, refused=refused)
         try:
             return await self._write(batch)
@@ -112,6 +112,22 @@ class PostgresConversation:
         if missing:
             thread = await self._database.row("get_thread", batch.thread_id)
             if thread is None:  # that is the worse news
+                raise ThreadNotFound(batch.thread_id)
+            if _is_applied(thread, batch):
+                return ()
+        return missing
+
+    async def _without_call(self, batch: SyncBatch) -> tuple[Refused, ...]:
+        # Asked without the lock: only batches open and close calls, and whoever writes one of them at the same time is
+        # refused as stale.
+        wanted = batch_sql.wanted_calls(batch)
+        if not wanted:
+            return ()
+        rows = await self._database.rows("are_open", batch.thread_id, list(wanted))
+        missing = missing_calls(wanted, {row["call_id"] for row in rows})
+        if missing:
+            thread = await self._database.row("get_thread", batch.thread_id)
+            if thread is None:
                 raise ThreadNotFound(batch.thread_id)
             if _is_applied(thread, batch):
                 return ()

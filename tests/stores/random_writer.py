@@ -154,6 +154,12 @@ class Writer:
             ShowInterim(result=result),
             StoreLateResult(message_id=self._message_id(), result=result),
             StoreLateResult(message_id=self._message_id(), result=result),
+            StoreLateResult(
+                result=result,
+                named=pick.random() < 0.5,
+                subscribes=pick.random() < 0.5,
+                interim=pick.random() < 0.3,
+            ),
         ]
         return pick.choice(operations)
 

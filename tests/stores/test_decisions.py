@@ -3,7 +3,16 @@
 import pytest
 
 from perdure.approval import ApprovalRequest, Decision, RememberedDecision
-from perdure.batch import CommitResults, Decide, Operation, RememberDecision, SetDue, ShowInterim, StoreLateResult
+from perdure.batch import (
+    CommitResults,
+    Decide,
+    Operation,
+    RememberDecision,
+    SetDue,
+    ShowInterim,
+    StoreLateResult,
+    SyncBatch,
+)
 from perdure.codec import dumps
 from perdure.errors import CallNotOpen, StepSealed
 from perdure.messages import Message, Outcome, Part, ToolCallPart, ToolResultPart
@@ -363,3 +372,108 @@ async def test_a_refused_batch_leaves_the_turn_that_waits(store: Store) -> None:
     await asking(store)
     assert await refused(store, said("v", under="a"), switch("nobody"))
     assert isinstance(await store.get_call("t", "c1"), OpenCall)
+
+
+# -- turns that rest -------------------------------------------------------------------------------------------
+
+
+async def resting(store: Store, *parts: Part) -> Store:
+    """The turn of `asking` on a branch that is not shown; the head is the words `v`."""
+    await asking(store, *parts)
+    await written(store, said("v", at_root=True))
+    return store
+
+
+def brought(call_id: str, content: str = "late", *, interim: bool = False, subscribes: bool = False) -> StoreLateResult:
+    """A result whose bringer knows no message, and is to be told if no such call is open."""
+    part = ToolResultPart(call_id=call_id, content=content)
+    return StoreLateResult(result=part, named=True, interim=interim, subscribes=subscribes)
+
+
+async def test_a_result_finds_its_open_call_on_any_branch(store: Store) -> None:
+    """It is staged, and the first one stays; a preliminary one is shown, and the call is open still."""
+    await resting(store, call("c1"))
+    await written(store, brought("c1", "half", interim=True))
+    found = await store.get_call("t", "c1")
+    assert (found.interim, found.result) == (ToolResultPart(call_id="c1", content="half"), None)
+    for content in ("first", "second"):
+        await written(store, brought("c1", content))
+    assert (await store.get_call("t", "c1")).result == ToolResultPart(call_id="c1", content="first")
+
+
+@pytest.mark.parametrize("interim", [False, True])
+async def test_results_of_calls_that_are_not_open_are_refused(store: Store, interim: bool) -> None:
+    """All of them at once, with the whole batch: of a call that is closed, and of ones that nobody made."""
+    await closed(store, "cancelled")
+    before = await store.snapshot("t")
+    operations = [brought(name, interim=interim) for name in ("c\u00e9", "c1", "c9")]
+    found = await refused(store, said("w"), *operations)
+    assert [(one.input_id, one.message_id, one.detail) for one in found] == [
+        ("c1", "", None),
+        ("c9", "", None),
+        ("c\u00e9", "", None),
+    ]
+    assert await store.snapshot("t") == before
+
+
+async def test_nobody_is_told_of_a_call_that_is_gone_if_nobody_asked(store: Store) -> None:
+    """A question that was to expire may have been answered, or deleted: nothing is written, nothing refused."""
+    await closed(store, "cancelled")
+    seq = (await store.get_thread("t")).seq
+    report = await written(store, brought("c1").with_(named=False), brought("c9").with_(named=False))
+    assert report.refused == ()
+    assert (await store.get_thread("t")).seq == seq
+
+
+async def test_a_batch_whose_answer_was_lost_is_not_refused_when_it_comes_again(store: Store) -> None:
+    """What it does after it may have closed the call: it was written, and says so."""
+    await resting(store, call("c1"))
+    number = (await store.get_thread("t")).version + 1
+    batch = SyncBatch(thread_id="t", number=number, sync_id="s", operations=(brought("c1"), delete("a")))
+    for _ in range(2):
+        assert (await store.append_messages(batch)).refused == ()
+    (why,) = await refused(store, brought("c1"))
+    assert why.input_id == "c1", "the control: it is not open any more"
+
+
+async def test_what_opens_a_subscription_does_so_once(store: Store) -> None:
+    """With the call's tool and arguments; a second result, which does not count, opens none."""
+    arguments, long = '{"of":"\\"price\\" \x00"}', f'{{"of":"{"x" * 2000}"}}'
+    await resting(store, call("c1", "watch", arguments), call("c2", "watch", long), call("c3"))
+    await written(store, brought("c1", subscribes=True), brought("c2", subscribes=True))
+    await written(store, brought("c3"))
+    await written(store, brought("c3", subscribes=True))
+    assert [(one.call_id, one.tool, one.arguments) for one in await store.get_active_subscriptions("t")] == [
+        ("c1", "watch", arguments),
+        ("c2", "watch", "{}"),
+    ]
+
+
+async def test_a_turn_that_lacks_nothing_more_is_the_one_to_go_on(store: Store) -> None:
+    """Before what is shown, and not before all of its calls have their results; after a turn that runs."""
+    await resting(store, call("c1"), call("c2"))
+    await written(store, brought("c1"))
+    tail = await store.load_tail("t")
+    assert tail.message is not None
+    assert (tail.message.id, tail.answered) == ("v", False)
+    await written(store, brought("c2"))
+    tail = await store.load_tail("t")
+    assert tail.message is not None
+    assert (tail.message.id, tail.hidden, tail.answered) == ("a", True, False)
+    assert [one.call_id for one in tail.calls] == ["c1", "c2"]
+    await written(store, answer("b", 2, status=RUNNING))
+    tail = await store.load_tail("t")
+    assert tail.message is not None
+    assert (tail.message.id, tail.answered) == ("b", True)
+
+
+async def test_the_first_deadline_of_turns_that_rest(store: Store) -> None:
+    """Not of the turn that is loaded, nor of a call that has its result."""
+    await resting(store, guarded("c1"), guarded("c2"), guarded("c3"))
+    due = [SetDue(call_id=name, due=at) for name, at in (("c1", 30.0), ("c2", 20.0), ("c3", 10.0))]
+    await written(store, *due, brought("c3"))
+    deadline = (await store.load_tail("t")).deadline
+    assert deadline is not None
+    assert (deadline.call_id, deadline.due) == ("c2", 20.0)
+    await written(store, switch("a"))
+    assert (await store.load_tail("t")).deadline is None
