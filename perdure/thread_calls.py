@@ -131,7 +131,7 @@ class ThreadCalls:
         return await self._try(thread_id, call)
 
     async def compacted(self, thread_id: str, run_id: str | None) -> CompactResult:
-        """Wait for the outcome of a compaction, of the newest if no run is named; an outage of Temporal is waited for."""
+        """Wait for the outcome of a compaction, of the newest if none is named; Temporal may be away meanwhile."""
         handle = self._temporal.get_workflow_handle(compaction_id(thread_id), run_id=run_id, result_type=CompactResult)
         while True:
             try:

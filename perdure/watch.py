@@ -48,7 +48,7 @@ class View:
         live: the step that streams, if one of a turn on the path does.
         calls: open calls of the path that have started or returned something, or end by themselves, by call id.
         choices: what people are asked, oldest first, by the question's id.
-        summary: what the model reads in place of the beginning of the path, as of the last snapshot. Readers read both.
+        summary: what the model reads in place of the beginning of the path. Readers read both.
         shown: views of tools that have content, the one that changed last at the end, by type.
         seq: sequence number of the last event that is in this view; a watcher resumes after it.
     """
@@ -89,6 +89,8 @@ class View:
             self._take_choice(event.choice)
         elif event.view:
             self._take_shown(event.view)
+        elif event.summary:
+            self._take_summary(event.summary)
         else:
             self._take_chunk(event)
         self.seq = event.seq
@@ -234,6 +236,11 @@ class View:
         self.shown.pop(view.view_type, None)
         if not view.is_empty:
             self.shown[view.view_type] = view
+
+    def _take_summary(self, summary: Summary) -> None:
+        # The newest is the one that holds; on another branch, or a path that nobody has shown, it is none of this view.
+        if summary.message_id in self._places:
+            self.summary = summary
 
     def _take_chunk(self, change: Change) -> None:
         if change.turn not in self._turns:

@@ -17,6 +17,7 @@ class MemoryPaths(MemoryState):
         self._owners: dict[str, str] = {}
         self._summaries: dict[str, Summary] = {}
         self._answers: dict[str, bool] = {}
+        self._told: dict[str, int] = {}
 
     async def load_history_with_ancestors(
         self, thread_id: str, known: str | None = None, message_id: str | None = None, *, whole: bool = False
@@ -80,7 +81,9 @@ class MemoryPaths(MemoryState):
     async def read_changes(self, thread_id: str, after: int, limit: int = 1000) -> tuple[Change, ...]:
         """See `perdure.ports.ConversationStore`."""
         thread = self._threads.get(thread_id)
-        changes = sorted(thread.changes() if thread else (), key=lambda change: change.seq)
+        summaries = (one for one in self._summaries.values() if one.thread_id == thread_id and one.id in self._told)
+        told = (Change(seq=self._told[one.id], summary=one) for one in summaries)
+        changes = sorted((*(thread.changes() if thread else ()), *told), key=lambda change: change.seq)
         return tuple(change for change in changes if change.seq > after)[:limit]
 
     def listen(self, thread_id: str) -> AsyncGenerator[None]:
@@ -92,7 +95,7 @@ class MemoryPaths(MemoryState):
     async def add_summary(self, summary: Summary) -> bool:
         """See `perdure.ports.ConversationStore`. Raises ThreadNotFound, and ContentConflict if the id is taken.
 
-        What it has cost counts in any case. Readers are told nothing: what was said stays, and so does what they show.
+        What it has cost counts in any case. Readers are told: what was said stays, and so does what else they show.
         """
         thread = self._thread(summary.thread_id)
         if summary.id in self._answers:
@@ -106,6 +109,9 @@ class MemoryPaths(MemoryState):
             owner = self._threads[self._owners[summary.message_id]]
             before, owner.shape = owner.shape, owner.next_seq()
             owner.summed += owner.shape - before
+            if owner is thread:
+                self._told[summary.id] = owner.shape
+                self._hints.wake(summary.thread_id)
         return self._answers[summary.id]
 
     def _holds(self, summary: Summary) -> bool:

@@ -31,7 +31,7 @@ from perdure.messages import (
     ToolResultPart,
 )
 from perdure.quantity import quantity
-from perdure.records import Change, OpenCall, Snapshot
+from perdure.records import Change, OpenCall, Snapshot, Summary
 from perdure.thread_texts import spawned
 from perdure.waiting import ended_early, moment
 from perdure.watch import View, WatchEvent, call_of
@@ -175,14 +175,16 @@ class Conversation:
         if summary is None or summary.id == self._summary_id:
             return
         self._summary_id = summary.id
-        match summary.kind:
-            case "summary":
-                words = f"only this summary: {one_line(clip(summary.text, RESULT_CHARS))}"
-            case "trace":
-                words = "the words, and one line of each tool call"
-            case "window":
-                words = "nothing any more"
-        self._output.line(f"≡ Of what is above the model reads {words}", "dim")
+        self._output.line(f"≡ Of what is above the model reads {_read_instead(summary)}", "dim")
+
+    def _show_new_summary(self, summary: Summary) -> None:
+        """The same of one that has come just now: its point is further up."""
+        point = self.view.message(summary.message_id)
+        if point is None or summary.id == self._summary_id:
+            return
+        self._summary_id = summary.id
+        place = "Up to" if summary.parts >= len(point.parts) else "Up to the middle of"
+        self._output.line(f"≡ {place} “{words_of(point)}” the model now reads {_read_instead(summary)}", "dim")
 
     def _show_change(self, change: Change) -> None:
         if change.message:
@@ -194,6 +196,8 @@ class Conversation:
         elif change.call:
             self._show_start(change.call)
             self._show_call(change.call)
+        elif change.summary:
+            self._show_new_summary(change.summary)
         elif not change.choice and not change.view:
             self._show_live()
 
@@ -342,6 +346,16 @@ class Conversation:
                 self._output.line(f"✗ The turn failed{detail}", "red")
             case _:
                 self._output.line(f"■ The turn ended early ({ended_early(status)}){detail}", "yellow")
+
+
+def _read_instead(summary: Summary) -> str:
+    match summary.kind:
+        case "summary":
+            return f"only this summary: {one_line(clip(summary.text, RESULT_CHARS))}"
+        case "trace":
+            return "the words, and one line of each tool call"
+        case "window":
+            return "nothing any more"
 
 
 def _is_words(part: Part) -> bool:

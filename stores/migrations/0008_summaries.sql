@@ -1,7 +1,11 @@
--- Summaries of threads that have children. Errors: those of 0002_functions.sql.
+-- Summaries of threads that have children, and readers that are told of them. Errors: those of 0002_functions.sql.
 
 -- How far summaries alone have raised `shape`. Without them it is a number of what was said.
 alter table perdure.threads add column summed bigint not null default 0;
+
+-- The number of the change that tells of it; those that came before there was such a number have none.
+alter table perdure.summaries add column seq bigint;
+create index summaries_told on perdure.summaries (thread, seq) where seq is not null;
 
 drop function perdure.path_shape(perdure.threads);
 
@@ -20,6 +24,9 @@ $$;
 -- A summary holds if its point is there, and what it was made of is as it was. The owner of the point is the thread
 -- itself or one above it, and is locked first, as deletions do. A change of a thread further up that is not committed yet
 -- cannot be seen here; but before it voids what hangs below it locks all threads there, and so waits for this one.
+--
+-- Readers are told of a summary in the thread itself. One that hangs on a message of a thread above, which no compaction
+-- makes, has no number of this thread.
 create or replace function perdure.add_summary(p_thread_id text, p_summary jsonb) returns boolean language plpgsql as $$
 declare
     s perdure.summaries := jsonb_populate_record(null::perdure.summaries, p_summary);
@@ -34,6 +41,7 @@ begin
     if found then
         s.number := v_known.number;
         s.accepted := v_known.accepted;
+        s.seq := v_known.seq;
         if v_known.message_id is not null and v_known is distinct from s then
             raise exception using errcode = 'unique_violation', message = 'a summary',
                 detail = format('The summary %s is there with other content.', s.id);
@@ -43,15 +51,16 @@ begin
     -- Looked for once more: it may have gone while this waited for the lock.
     s.accepted := exists (select from perdure.messages where id = s.message_id)
         and (s.shape is null or s.shape = perdure.path_basis(t));
+    s.seq := case when s.accepted and t.thread = v_owner then t.seq + 1 end;
     if not s.accepted then
         s.message_id := null;
         s.body := '""';
         s.items := null;
     end if;
     insert into perdure.summaries (id, thread, message_id, parts, body, kind, items, covered, previous_id, shape, usage,
-                                   accepted)
+                                   accepted, seq)
     values (s.id, s.thread, s.message_id, s.parts, s.body, s.kind, s.items, s.covered, s.previous_id, s.shape, s.usage,
-            s.accepted);
+            s.accepted, s.seq);
     if s.usage is not null then
         t := perdure.spend(t, s.usage::jsonb);
         update perdure.threads
@@ -62,6 +71,7 @@ begin
     if s.accepted then
         update perdure.threads set seq = seq + 1, shape = seq + 1, summed = summed + (seq + 1 - shape)
         where thread = v_owner;
+        perform pg_notify('perdure', p_thread_id);
     end if;
     return s.accepted;
 end $$;

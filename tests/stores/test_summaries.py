@@ -1,6 +1,7 @@
 """Summaries: what they hold, when they are void, what they cost, and what of a path they stand for."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from perdure.batch import StoreLateResult
 from perdure.errors import ContentConflict, ThreadNotFound
 from perdure.messages import Usage
 from perdure.ports import Store
-from perdure.records import Counts, Summary, SummaryItem, ThreadRecord
+from perdure.records import Change, Counts, Summary, SummaryItem, ThreadRecord
 from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.stores.builders import call, result, seed, write
@@ -88,16 +89,38 @@ async def test_the_shape_rises_with_each(store: Store) -> None:
     assert shapes == sorted(set(shapes))
 
 
-async def test_readers_are_told_nothing(store: Store) -> None:
-    """What people see stays, so no reader takes a new snapshot; the next change reaches them as ever."""
+async def test_readers_are_told_of_it(store: Store) -> None:
+    """Once, in its place among all changes, and without a new snapshot: what people see stays."""
     await conversation(store)
     seq = (await store.snapshot("t")).seq
-    await store.add_summary(summary("u2", usage=COST))
-    assert await store.read_changes("t", seq) == ()
+    given = summary("u2", usage=COST, items=(SummaryItem(role="user", text="\x00"),), kind="trace", covered=3)
+    for _ in range(2):
+        await store.add_summary(given)
     await written(store, said("u3"))
-    told = [change.message.id for change in await store.read_changes("t", seq) if change.message]
-    assert told == ["u3"]
-    assert not any(change.tree for change in await store.read_changes("t", seq))
+    changes = await store.read_changes("t", seq)
+    assert changes[0] == Change(seq=seq + 1, summary=given)
+    assert [change.message.id for change in changes if change.message] == ["u3"]
+    assert [bool(change.summary or change.tree) for change in changes].count(True) == 1
+    assert [change.seq for change in changes] == list(range(seq + 1, seq + 1 + len(changes)))
+    assert (await store.snapshot("t")).seq == changes[-1].seq
+
+
+async def test_readers_are_told_of_none_that_is_void_or_another_threads(store: Store) -> None:
+    """One that was refused, one of a child, and one whose words went since; who waits is woken by one that holds."""
+    await conversation(store)
+    await child(store)
+    seq = (await store.snapshot("t")).seq
+    assert not await store.add_summary(summary("u2", "late", shape=-1))
+    assert await store.add_summary(summary("k-seed", "below", "k"))
+    assert await store.read_changes("t", seq) == ()
+    async with aclosing(store.listen("t")) as hints:
+        await anext(hints)
+        assert await store.add_summary(summary("u2"))
+        async with asyncio.timeout(10):
+            await anext(hints)
+    await written(store, delete("u1"))
+    assert not any(change.summary for change in await store.read_changes("t", seq))
+    assert any(change.tree for change in await store.read_changes("t", seq))
 
 
 async def test_the_first_answer_stays(store: Store) -> None:

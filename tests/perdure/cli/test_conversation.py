@@ -83,6 +83,26 @@ def test_a_new_attempt_is_said() -> None:
     assert reader.lines == ["It is rai", "↻ The model call is tried again; the answer starts over.", "It is sunny."]
 
 
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [
+        (1, "≡ Up to “Weather?” the model now reads only this summary: So far."),
+        (0, "≡ Up to the middle of “Weather?” the model now reads only this summary: So far."),
+    ],
+)
+def test_a_summary_that_comes_while_somebody_reads_is_said(parts: int, line: str) -> None:
+    """Once, with its point; one on another branch is not. What was said is not written again."""
+    reader = Reader(QUESTION.with_(parts=(TextPart(text="Weather?"),)), ANSWER)
+    reader.stream("It is")
+    summary = Summary(id="s", thread_id="t", message_id=QUESTION.id, parts=parts, text="So far.")
+    reader.tell(summary=summary.with_(id="other", message_id="elsewhere"))
+    for _ in range(2):
+        reader.tell(summary=summary)
+    reader.stream(" sunny.")
+    assert [shown for shown in reader.lines if "≡" in shown] == [line]
+    assert reader.paper.text.count("It is") == 1
+
+
 def test_a_committed_text_that_differs_is_written_again() -> None:
     """A reader who missed a new attempt sees the committed words whole."""
     reader = Reader(QUESTION, ANSWER)
