@@ -237,9 +237,14 @@ select b.sha256 from line join perdure.blobs b on b.thread = line.thread and b.s
 -- name: add_summary
 select perdure.add_summary($1, $2)
 
+-- name: are_open
+select call_id from perdure.calls
+where thread = (select thread from perdure.threads where thread_id = $1) and call_id = any($2::text[])
+
 -- name: tail
--- Of the turn that runs, wherever it is in the tree, or else of the head. What is below it is counted in this thread:
--- what hangs on it in others is their own.
+-- Of the turn that runs, wherever it is in the tree; or else of the first that waited for people, and whose calls have
+-- their results; or else of the head. What is below it is counted in this thread: what hangs on it in others is their
+-- own.
 select t.*, head.role as head_role, head.state as head_state, head.reason as head_reason, head.detail as head_detail,
        below.followers, shown.id is distinct from t.head_id and not below.has_head as hidden,
        (select to_jsonb(m) || jsonb_build_object('thread_id', owner.thread_id)
@@ -273,13 +278,24 @@ select t.*, head.role as head_role, head.state as head_state, head.reason as hea
              from (select c.thread, c.thread_id from perdure.threads c
                    where c.parent_thread_id = t.thread_id and c.closed_at is null and c.version = 1 and c.turn = 0
                    order by c.thread desc limit $3) c
-             order by c.thread) as unstarted
+             order by c.thread) as unstarted,
+       resting.answered is distinct from shown.id and resting.answered is not null as answered,
+       (select json_build_object('call_id', c.call_id, 'due', c.due)::text
+        from perdure.calls c join perdure.messages m on m.id = c.message_id
+        where c.thread = t.thread and m.state = 'requires_action' and m.id <> shown.id
+          and c.result is null and c.due is not null
+        order by c.due, c.call_id limit 1) as deadline
 from perdure.threads t
 left join perdure.messages head on head.id = t.head_id
 left join lateral (
     select m.id from perdure.messages m where m.thread = t.thread and m.state = 'running' order by m.seq desc limit 1
 ) running on true
-cross join lateral (select coalesce(running.id, t.head_id) as id) shown
+left join lateral (
+    select c.message_id as answered from perdure.calls c join perdure.messages m on m.id = c.message_id
+    where c.thread = t.thread and m.state = 'requires_action'
+    group by c.message_id having bool_and(c.result is not null) order by min(c.turn), c.message_id limit 1
+) resting on true
+cross join lateral (select coalesce(running.id, resting.answered, t.head_id) as id) shown
 cross join lateral (
     with recursive below as (
         select m.id from perdure.messages m where m.parent_id = shown.id and m.thread is not distinct from t.thread

@@ -29,6 +29,7 @@ from perdure.messages import (
 from perdure.records import (
     Change,
     Choice,
+    Deadline,
     OpenCall,
     Path,
     Spending,
@@ -303,6 +304,8 @@ def to_tail(row: Columns) -> Tail:
         hidden=row["hidden"],
         paused=last is not None and last.state == "requires_action",
         remembered=tuple(to_decision(decision) for decision in decoded(row["decisions"]) or ()),
+        answered=row["answered"],
+        deadline=Deadline(**decoded(row["deadline"])) if row["deadline"] else None,
     )
 
 
