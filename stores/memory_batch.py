@@ -21,12 +21,14 @@ from perdure.codec import dumps
 from perdure.errors import ContentConflict, StoreError, UsageError
 from perdure.messages import Message, Status, ToolResultPart
 from stores.blob_names import blobs_named
+from stores.imported_content import StoredContent, touched
 from stores.late_result import NoSuchCall
 from stores.left_turn import CLOSED, LEFT, awaits_decision, last_result, unanswered
 from stores.memory_records import StoredMessage, kept
 from stores.memory_thread import MemoryThread
 from stores.title import is_named_after, words_of
-from stores.tree_change import Applied, ImportedRow, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
+from stores.tree_change import Applied, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
+from stores.tree_import import ImportedRow, KnownMessages, named_in
 
 Anchor = tuple[str | None, int | None]
 """A message that a path goes on to, and how many of its parts are on the path, None for all."""
@@ -48,6 +50,7 @@ class MemoryBatch:
         self.freed: set[str] = set()
         self._operations = batch.operations
         self._taken = taken
+        self._touched: set[str] = set()
         self._tree = tree_of_thread(draft) if any(map(changes_tree, batch.operations)) else None
         if draft.spent_blob is not None:
             self.freed.add(draft.spent_blob)
@@ -88,13 +91,17 @@ class MemoryBatch:
                 if stored.state == "requires_action":
                     self._leave(message_id, CLOSED)
         in_tree = of_tree(operation)
+        if self._tree is not None:
+            owners = {call_id: call.message_id for call_id, (_, call) in self.draft.calls.items()}
+            self._touched.update(touched(operation, owners))
         if self._tree is None or in_tree is None:
             shape = self.draft.shape
             self.draft.apply(operation)
             if isinstance(operation, StoreLateResult) and self.draft.shape != shape:
                 self.answered.add(operation.message_id)
             return
-        applied = apply(self._tree, in_tree, self.draft.record.thread_id, self.draft.record.turn)
+        known = self._known(self._tree, in_tree) if isinstance(in_tree, ImportMessages) else None
+        applied = apply(self._tree, in_tree, self.draft.record.thread_id, self.draft.record.turn, known)
         places = {node.id: node.place for node in applied.delta.nodes}
         if isinstance(operation, AppendMessage):
             self._append(operation, applied.parent_id, places[operation.message.id])
@@ -116,6 +123,7 @@ class MemoryBatch:
         return message.with_(parent_id=stored_id, parent_parts=parts)
 
     def _leave(self, message_id: str, status: Status) -> None:
+        self._touched.add(message_id)
         calls = self.draft.ordered_calls(message_id)
         for call in calls:
             if awaits_decision(call):
@@ -175,10 +183,26 @@ class MemoryBatch:
 
     # -- imports -----------------------------------------------------------------------------------------------
 
+    def _known(self, tree: Tree, operation: ImportMessages) -> KnownMessages:
+        named = {name: self.draft.messages[name] for name in named_in(tree, operation, self.draft.record.thread_id)}
+        running = {name for name, stored in named.items() if stored.state == "running"}
+        content = {
+            name: StoredContent(
+                status=stored.message.status,
+                parts=[dumps(part) for _, part in stored.parts],
+                metadata=stored.message.metadata,
+                source_id=stored.message.source_id,
+                options=stored.message.options,
+                calls=self.draft.ordered_calls(name),
+            )
+            for name, stored in named.items()
+            if name not in running and name not in self._touched
+        }
+        return KnownMessages(content, running)
+
     def _import(self, row: ImportedRow, place: int | None) -> None:
         message = row.message
-        if row.known and self.draft.messages[message.id].state == "running":
-            return
+        self._touched.add(message.id)
         if row.known:
             self._replace(row)
         else:

@@ -4,6 +4,7 @@ The thread's row is locked before its tree is read, and to the end. So the tree 
 the one that they change, and a batch that is refused has written nothing.
 """
 
+from collections import defaultdict
 from typing import Any
 
 from perdure.approval import Decision
@@ -28,10 +29,12 @@ from perdure.records import OpenCall
 from stores import batch_sql, tree_sql
 from stores.batch_sql import CoalescedSteps
 from stores.database import Row, Transaction
+from stores.imported_content import to_content, touched
 from stores.left_turn import CLOSED, LEFT, awaits_decision, last_result
 from stores.rows import decoded, encoded, to_call, to_parts, to_status
 from stores.title import BEGINNING_BYTES, is_named_after, words_of
 from stores.tree_change import Applied, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
+from stores.tree_import import KnownMessages, named_in
 
 
 def needs_lock(operation: Operation) -> bool:
@@ -55,6 +58,7 @@ class TreeBatch:
         self._metadata: dict[str, dict[str, Any] | None] = {}
         self._calls: tuple[OpenCall, ...] = ()
         self._open_calls: dict[str, str] = {}
+        self._touched: set[str] = set()
         self._turn: int = thread["turn"]
         self.written: list[dict[str, Any]] = []
         self.changed: list[str] = []
@@ -135,7 +139,8 @@ class TreeBatch:
         if isinstance(operation, AnnotateMessage):
             await self._annotate(operation)
         elif self._tree is not None and in_tree is not None:
-            applied = apply(self._tree, in_tree, self._thread["thread_id"], self._turn)
+            known = await self._known(self._tree, in_tree) if isinstance(in_tree, ImportMessages) else None
+            applied = apply(self._tree, in_tree, self._thread["thread_id"], self._turn, known)
             self.changed += applied.changed
             self.gone += applied.delta.removed
             match in_tree:
@@ -154,6 +159,7 @@ class TreeBatch:
 
     def _note(self, operation: Operation) -> None:
         """What later operations of the batch ask for, and would not find in what was loaded."""
+        self._touched.update(touched(operation, self._open_calls))
         if isinstance(operation, SetStatus) and self._states.get(operation.message_id) in tree_sql.OPEN_STATES:
             self._states[operation.message_id] = operation.status.state
         elif isinstance(operation, AppendMessage):
@@ -170,6 +176,7 @@ class TreeBatch:
         ]
         self._states[message.id] = message.status.state
         self._metadata[message.id] = message.metadata
+        self._touched.add(message.id)
         self._turn = max(self._turn, message.turn)
 
     async def _leave(self, message_id: str, status: Status) -> None:
@@ -191,15 +198,22 @@ class TreeBatch:
             self._note(operation)
             self.written.append(batch_sql.to_json(operation, self._coalesced))
 
+    async def _known(self, tree: Tree, operation: ImportMessages) -> KnownMessages:
+        """What is there of what an import names, and what is in it, read in one statement and under the lock."""
+        running = {name for name, state in self._states.items() if state == "running"}
+        named = named_in(tree, operation, self._thread["thread_id"])
+        ids = [name for name in named if name not in self._touched and name not in running]
+        rows = await self._transaction.rows("message_content", ids) if ids else []
+        calls: defaultdict[str, list[OpenCall]] = defaultdict(list)
+        for call in self._calls:
+            calls[call.message_id].append(call)
+        return KnownMessages({row["id"]: to_content(row, calls.get(row["id"], ())) for row in rows}, running)
+
     def _import(self, operation: ImportMessages, applied: Applied) -> None:
-        rows = [row for row in applied.imported if not row.known or self._states[row.message.id] != "running"]
+        rows = applied.imported
         replaced = {row.message.id for row in rows if row.known}
         self._close({*replaced, *applied.delta.removed})
-        taken: set[str] = set()
         for row in rows:
-            if row.message.id in taken:  # a file may name a message twice
-                self._close({row.message.id})
-            taken.add(row.message.id)
             for call_id in tree_sql.opened(row):
                 if call_id in self._open_calls:
                     raise UsageError(f"The call {call_id!r} is open already, in another message.")
@@ -208,9 +222,10 @@ class TreeBatch:
             self._metadata[row.message.id] = row.message.metadata
             self._turn = max(self._turn, row.message.turn)
         self.gone += replaced
-        new = {row.message.id for row in applied.imported if not row.known}
+        self._touched.update(row.message.id for row in rows)
+        new = {row.message.id for row in rows if not row.known}
         self.written += [
-            tree_sql.import_messages(operation, applied, rows),
+            tree_sql.import_messages(operation, applied),
             tree_sql.change_tree(applied, new, operation.input_id),
         ]
 
@@ -225,6 +240,7 @@ class TreeBatch:
                 self._metadata[message_id] = decoded(row["metadata"])
         if message_id not in self._metadata or (self._tree is not None and message_id not in self._tree):
             raise UnknownMessage(f"There is no message {message_id!r} in this thread.")
+        self._touched.add(message_id)
         merged = {**(self._metadata[message_id] or {}), **operation.metadata}
         kept = {key: value for key, value in merged.items() if value is not None}
         self._metadata[message_id] = kept

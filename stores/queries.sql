@@ -392,6 +392,13 @@ where m.thread = $1 order by m.seq
 -- name: tree_parts
 select p.message_id, p.position, perdure.part_body(p.body, p.decision) as body from perdure.parts p where p.thread = $1
 
+-- name: message_content
+-- What an import can replace of these messages.
+select m.id, m.state, m.reason, m.detail, m.metadata, m.source_id, m.options,
+       array(select perdure.part_body(p.body, p.decision) from perdure.parts p
+             where p.message_id = m.id order by p.position) as parts
+from perdure.messages m where m.id = any($1::text[])
+
 -- name: message_metadata
 select m.metadata from perdure.messages m where m.id = $2 and m.thread is not distinct from $1
 

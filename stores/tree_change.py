@@ -7,7 +7,6 @@ stood before them in the batch. Nothing here is content but the roles, which say
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from perdure.batch import (
@@ -20,12 +19,11 @@ from perdure.batch import (
     SwitchBranch,
     TreeReport,
 )
-from perdure.errors import ContentConflict, UnknownMessage, UsageError
-from perdure.ids import imported_message_id
+from perdure.errors import ContentConflict, UsageError
 from perdure.inputs import ROOT
-from perdure.messages import Message, Role, Status, ToolResultPart
+from perdure.messages import Role, Status
 from perdure.tree import MessageTree, TreeDelta, TreeNode
-from perdure.tree_export import TreeExport, TreeItem
+from stores.tree_import import ImportedRow, KnownMessages, import_messages
 
 Tree = MessageTree[Role]
 TreeOperation = AppendMessage | SwitchBranch | DeleteMessage | ResetThread | ImportMessages
@@ -38,23 +36,6 @@ class TreeRow(NamedTuple):
     parent_id: str | None
     place: int
     role: Role
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedRow:
-    """A message of an import, its ids and its parent those of the tree, None at the root; its turn is its own.
-
-    One that was there already (`known`) keeps its role, its time, its input and its `given_id`; its turn too, unless
-    the import says of it that it can go on: then it has a new one, which no late writer of the old one can reach, and
-    `message.turn` is not 0. If it is running it keeps all of its content, since its turn is being written. `interim`
-    are preliminary results of its open calls.
-    """
-
-    message: Message
-    known: bool
-    created_at: datetime | None
-    given_id: str | None
-    interim: tuple[ToolResultPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +82,10 @@ def of_tree(operation: Operation) -> TreeOperation | None:
     return operation if isinstance(operation, TreeOperation) else None
 
 
-def apply(tree: Tree, operation: TreeOperation, thread_id: str, turn: int) -> Applied:
-    """Apply one operation to the tree; `turn` is the thread's newest.
+def apply(
+    tree: Tree, operation: TreeOperation, thread_id: str, turn: int, known: KnownMessages | None = None
+) -> Applied:
+    """Apply one operation to the tree; `turn` is the thread's newest, `known` the messages that an import names.
 
     Raises:
         UsageError: with a sentence for whoever asked. The tree is as it was, and the whole batch must be refused.
@@ -121,7 +104,10 @@ def apply(tree: Tree, operation: TreeOperation, thread_id: str, turn: int) -> Ap
             delta = tree.reset(message_id)
             return Applied(delta, heir_id=message_id, changed=delta.removed)
         case ImportMessages():
-            return _import(tree, operation, thread_id, turn)
+            assert known is not None, "bug: what an import names was not read"
+            done = import_messages(tree, operation, thread_id, turn, known)
+            redraws = bool(done.moves_head or done.rows or done.changed)
+            return Applied(done.delta, imported=done.rows, changed=done.changed, redraws=redraws)
 
 
 def report(
@@ -207,68 +193,6 @@ def _delete(tree: Tree, operation: DeleteMessage) -> Applied:
         case replacement_id:
             delta = tree.delete(operation.message_id, replacement_id)
     return Applied(delta, heir_id=heir_id, changed=(operation.message_id,))
-
-
-def _import(tree: Tree, operation: ImportMessages, thread_id: str, turn: int) -> Applied:
-    """Ids of this thread's messages stay, and all others become ones of its own: a file may be imported twice."""
-    listed = {item.message.id: item for item in operation.messages}
-    ids = {given: given if given in tree else imported_message_id(thread_id, given) for given in listed}
-
-    def own(given: str | None, what: str) -> str | None:
-        if given is None or given in tree:
-            return given
-        imported = ids.get(given) or imported_message_id(thread_id, given)
-        if given not in ids and imported not in tree:
-            raise UnknownMessage(f"{what} {given!r} is neither in what is imported nor in this thread.")
-        return imported
-
-    before = {name: tree.get(name) for name in ids.values() if name in tree}
-    for given, item in listed.items():
-        there = before.get(ids[given])
-        if there is not None and there.content != item.message.role:
-            raise UsageError(
-                f"Message {given!r} is there with the role {there.content!r} and cannot become {item.message.role!r}."
-            )
-    items: list[TreeItem[Role]] = [
-        TreeItem(ids[given], own(item.message.parent_id, "The parent"), item.message.role)
-        for given, item in listed.items()
-    ]
-    head_id = own(operation.head_id, "The message")
-    everything = tuple(tree) if not items else ()
-    delta = tree.import_messages(TreeExport(tuple(items), head_id))
-    rows: list[ImportedRow] = []
-    for given, item in listed.items():
-        known = ids[given] in before
-        goes_on = item.message.status.state in ("running", "requires_action")
-        answers = item.message.role == "assistant" and (goes_on or not known)
-        turn += answers
-        source = item.message.source_id
-        rows.append(
-            ImportedRow(
-                message=item.message.with_(
-                    id=ids[given],
-                    thread_id=thread_id,
-                    parent_id=tree.get(ids[given]).parent_id,
-                    parent_parts=None,
-                    turn=turn if answers else 0,
-                    source_id=ids.get(source, source) if source is not None else None,
-                    input_id=None,
-                ),
-                known=known,
-                created_at=None if item.created_at is None else _time(item.created_at, given),
-                given_id=given if given != ids[given] else None,
-                interim=item.interim,
-            )
-        )
-    return Applied(delta, imported=tuple(rows), changed=(*everything, *before))
-
-
-def _time(text: str, given: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"The time {text!r} of message {given!r} is not in the format of ISO 8601.") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def input_of(operation: Operation) -> tuple[str, str | None] | None:

@@ -1,7 +1,6 @@
 """What was done to the message tree, as the SQL function `append_messages` takes it."""
 
 from collections.abc import Collection
-from itertools import chain
 from typing import Any
 
 from perdure.batch import AppendMessage, ImportMessages
@@ -10,7 +9,8 @@ from perdure.messages import Part, ToolCallPart
 from stores.batch_sql import row
 from stores.left_turn import unanswered
 from stores.rows import encoded
-from stores.tree_change import Applied, ImportedRow
+from stores.tree_change import Applied
+from stores.tree_import import ImportedRow
 
 OPEN_STATES = ("running", "requires_action")
 
@@ -63,44 +63,43 @@ def change_tree(applied: Applied, new: Collection[str] = (), input_id: str | Non
     }
 
 
-def import_messages(operation: ImportMessages, applied: Applied, rows: Collection[ImportedRow]) -> dict[str, Any]:
-    """The content of an import: those of its messages whose content is taken."""
+def import_messages(operation: ImportMessages, applied: Applied) -> dict[str, Any]:
+    """The content of an import: the messages that it adds or changes."""
     places = {node.id: node.place for node in applied.delta.nodes}
-    interim = {item.message.id: {result.call_id: result for result in item.interim} for item in operation.messages}
-    # By their ids: a file may name a message as it is known here and as files call it. The last one counts.
-    messages: dict[str, dict[str, Any]] = {}
-    parts: dict[str, list[dict[str, Any]]] = {}
-    calls: dict[str, list[dict[str, Any]]] = {}
+    messages: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
     at = 0
-    for imported in rows:
+    for imported in applied.imported:
         message = imported.message
         at += 1
-        messages[message.id] = {
-            **row(message),
-            "at": at,
-            "known": imported.known,
-            "parent_id": message.parent_id,
-            "turn": message.turn or messages.get(message.id, {}).get("turn", 0),
-            "place": places.get(message.id),
-            "given_id": imported.given_id,
-            "created_at": imported.created_at,
-        }
-        parts[message.id] = _parts(message.id, message.parts, at)
+        messages.append(
+            {
+                **row(message),
+                "at": at,
+                "known": imported.known,
+                "parent_id": message.parent_id,
+                "turn": message.turn,
+                "place": places.get(message.id),
+                "given_id": imported.given_id,
+                "created_at": imported.created_at,
+            }
+        )
+        parts += _parts(message.id, message.parts, at)
         at += len(message.parts)
-        calls[message.id] = []
+        interim = {result.call_id: result for result in imported.interim}
         for call in _calls(imported):
             at += call["result"] is not None
-            preliminary = interim[imported.given_id or message.id].get(call["call_id"])
-            numbered = {**call, "interim": encoded(preliminary), "at": None if call["result"] is None else at}
-            calls[message.id].append(numbered)
+            preliminary = encoded(interim.get(call["call_id"]))
+            calls.append({**call, "interim": preliminary, "at": None if call["result"] is None else at})
     return {
         "kind": operation.kind,
         "blob": operation.blob,
-        "messages": list(messages.values()),
-        "parts": list(chain.from_iterable(parts.values())),
-        "calls": list(chain.from_iterable(calls.values())),
+        "messages": messages,
+        "parts": parts,
+        "calls": calls,
         "count": at,
-        "turn": max((imported.message.turn for imported in rows), default=0),
+        "turn": max((imported.message.turn for imported in applied.imported), default=0),
     }
 
 

@@ -2,7 +2,9 @@
 
 import json
 
-from perdure.errors import BlobNotFound
+import pytest
+
+from perdure.errors import BlobNotFound, UsageError
 from perdure.large_text import MISSING
 from tests.cases.conftest import Converse
 from tests.cases.conversation import ASK, PAY, results_of
@@ -41,3 +43,21 @@ async def test_a_result_whose_blob_is_not_stored_does_not_keep_a_thread_from_bei
     else:
         raise AssertionError("nobody has stored it")
     assert MISSING in json.dumps(await talk.client.export_thread(talk.thread))
+
+
+async def test_a_paused_turn_is_answered_once_after_its_own_export_was_imported(converse: Converse) -> None:
+    """It is the same turn, which waits for the same answer: nothing was changed that somebody has looked at."""
+    talk = await converse({"go": [PAY, "thanks"]})
+    await talk.client.send(talk.thread, "go")
+    turn, (call_id,) = await talk.paused()
+    before = await talk.client.approvals(talk.thread)
+    number = (await talk.message(turn)).turn
+    imported = await talk.client.import_thread(talk.thread, await talk.client.export_thread(talk.thread))
+    assert imported.head_id == turn
+    assert (await talk.paused(), await talk.client.approvals(talk.thread)) == ((turn, [call_id]), before)
+    await talk.client.approve(talk.thread, call_id)
+    settled = await talk.client.wait_settled(talk.thread)
+    assert (settled.id, settled.turn, [outcome for outcome, _ in results_of(settled)]) == (turn, number, ["ok"])
+    with pytest.raises(UsageError, match="No call"):
+        await talk.client.deny(talk.thread, call_id)
+    assert results_of(await talk.message(turn)) == results_of(settled)
