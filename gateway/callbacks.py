@@ -38,6 +38,11 @@ IN_FLIGHT: Final = 64
 ROOM_BYTES: Final = 64 * 2**20
 """What their bodies may have together, since each is held in memory, with copies, until it is recorded."""
 
+_ANY_SITE: Final = {"Access-Control-Allow-Origin": "*"}
+_ASKED_FIRST: Final = _ANY_SITE | {"Access-Control-Allow-Methods": "POST", "Access-Control-Allow-Headers": "*"}
+"""What browsers need to hear to let a page of another site post, and read the answer. It lets nobody in: no cookie or
+login counts here, only the URL does, and a page that has it could have another program post."""
+
 _TURN_S: Final = 5.0
 _WORK_S: Final = 15.0
 """How long a callback may wait for room and for its turn, and how long recording it may take. Then the server is to
@@ -130,11 +135,18 @@ def callback_routes(callbacks: Callbacks) -> APIRouter:
     router = APIRouter()
 
     async def receive(request: Request) -> Response:
-        return await callbacks.receive(request, **request.path_params)
+        response = await callbacks.receive(request, **request.path_params)
+        response.headers.update(_ANY_SITE)
+        return response
+
+    async def permit(_: Request) -> Response:
+        return Response(status_code=204, headers=_ASKED_FIRST)
 
     # The thread is all that is left of the path: its id may hold slashes, and a path is unquoted before it is split.
     # Not `router.post`: what FastAPI does for parameters would be a fifth of the work that a callback makes.
-    router.add_route("/callbacks/{thread_id:path}/{call_id}/{token}", receive, methods=["POST"])
+    path = "/callbacks/{thread_id:path}/{call_id}/{token}"
+    router.add_route(path, receive, methods=["POST"])
+    router.add_route(path, permit, methods=["OPTIONS"])
     return router
 
 

@@ -6,9 +6,11 @@ A thread that is asleep wakes for it.
 from perdure.codec import clip, dumps, is_json
 from perdure.contract import PREVIEW_CHARS, TreeChanged
 from perdure.control import ThreadControl, made
-from perdure.errors import UnknownMessage, UsageError
+from perdure.errors import CallNotOpen, UnknownMessage, UsageError
 from perdure.inputs import Event, ToolResult
 from perdure.messages import Outcome, ToolResultPart
+from perdure.rap.token import CALLBACK_KEY, callback_token, callback_url
+from perdure.settings import load_settings
 
 
 class ThreadResults(ThreadControl):
@@ -71,6 +73,28 @@ class ThreadResults(ThreadControl):
         if message_id is not None and not preliminary:
             await self._check_counted(thread_id, message_id, result)
         return taken
+
+    async def callback_url(self, thread_id: str, call_id: str, *, gateway_url: str | None = None) -> str:
+        """Where whoever has no client posts the result of an open call: a browser, another service.
+
+        It is a secret, good for this call alone, until that is settled and its subscription has ended. It is the same
+        each time.
+
+        Args:
+            thread_id: the thread.
+            call_id: the call.
+            gateway_url: where the gateway is; left out, where the settings of this process say (`PERDURE_GATEWAY_URL`).
+
+        Raises:
+            CallNotOpen: if nobody waits for a result of the call.
+            ConfigurationError: if a setting of this process is wrong.
+        """
+        await self._open(thread_id)
+        if (await self.store.get_call(thread_id, call_id)).result is not None:
+            raise CallNotOpen(call_id)
+        base = load_settings().callback_base if gateway_url is None else gateway_url
+        token = callback_token(await self.store.get_key(CALLBACK_KEY), thread_id, call_id)
+        return callback_url(base, thread_id, call_id, token)
 
     async def event(
         self, thread_id: str, call_id: str, content: str, *, id: str, associative: bool = True, final: bool = False

@@ -74,7 +74,7 @@ def result(
     call: Annotated[
         str, typer.Argument(metavar="CALL_ID", help="The open call, as `perdure status` shows it, or its beginning.")
     ],
-    text: Annotated[str, typer.Argument(help="The result; `-` reads it from the standard input.")],
+    text: Annotated[str | None, typer.Argument(help="The result; `-` reads it from the standard input.")] = None,
     outcome: Annotated[
         Literal["ok", "error", "denied"], typer.Option(help="Whether the call went well, failed, or was not allowed.")
     ] = "ok",
@@ -89,10 +89,20 @@ def result(
         bool, typer.Option("--preliminary", help="It is shown until the next one comes, and the call stays open.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="The result is a JSON value; anything else is refused.")] = False,
+    url: Annotated[
+        bool, typer.Option("--url", help="Print where another program posts it instead: a secret of this one call.")
+    ] = False,
 ) -> None:
     """Give the result of a tool call that waits for it."""
+    if (text is None) is not url:
+        raise UsageError(
+            "Give a result or --url, not both." if url else "Give a result, or --url for where to post it."
+        )
 
     async def run(client: PerdureClient) -> None:
+        if text is None:
+            typer.echo(await client.callback_url(thread, (await _place(client, thread, call, message))[1]))
+            return
         content = sys.stdin.read() if text == "-" else text
         value = _json_typed(content) if json else content
         message_id, call_id = await _place(client, thread, call, message)
