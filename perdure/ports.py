@@ -285,8 +285,8 @@ class ContextStore(Protocol):
         """
         ...
 
-    async def get_tenant_usage(self, tenant: str) -> Usage:
-        """What all threads of a tenant have spent so far; nothing if it has none."""
+    async def get_tenant_usage(self, tenant: str) -> Usage | None:
+        """What all threads of a tenant have spent so far; None if it has none."""
         ...
 
 

@@ -104,10 +104,10 @@ class MemoryContext(MemoryPaths):
             else Spent(),
         )
 
-    async def get_tenant_usage(self, tenant: str) -> Usage:
+    async def get_tenant_usage(self, tenant: str) -> Usage | None:
         """See `perdure.ports.ContextStore`."""
-        of_tenant = (one.record.usage for one in self._threads.values() if one.record.tenant == tenant)
-        return sum(of_tenant, Usage())
+        of_tenant = [one.record.usage for one in self._threads.values() if one.record.tenant == tenant]
+        return sum(of_tenant, Usage()) if of_tenant else None
 
 
 def _spent(usages: Iterable[Usage], since: MemoryThread | None) -> Spent:

@@ -83,11 +83,10 @@ class PostgresContext:
             raise ThreadNotFound(thread_id)
         return to_spending(rows)
 
-    async def get_tenant_usage(self, tenant: str) -> Usage:
+    async def get_tenant_usage(self, tenant: str) -> Usage | None:
         """See `perdure.ports.ContextStore`."""
         row = await self._database.row("tenant_usage", tenant)
-        assert row is not None, "bug: a sum is a row"
-        return to_usage(row["usage"])
+        return to_usage(row["usage"]) if row else None
 
 
 def _logged(message: LoggedMessage) -> dict[str, Any]:

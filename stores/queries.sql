@@ -502,8 +502,8 @@ from t join perdure.messages m on m.id = perdure.message_of(t.thread, $2)
 where $2::int is not null
 
 -- name: tenant_usage
-select json_build_object('requests', coalesce(sum(requests), 0), 'input_tokens', coalesce(sum(input_tokens), 0),
-                         'output_tokens', coalesce(sum(output_tokens), 0),
-                         'cached_tokens', coalesce(sum(cached_tokens), 0), 'nano_usd', coalesce(sum(nano_usd), 0),
-                         'unpriced', coalesce(sum(unpriced), 0))::text as usage
-from perdure.threads where tenant = $1
+-- No row if the tenant has no thread.
+select json_build_object('requests', sum(requests), 'input_tokens', sum(input_tokens),
+                         'output_tokens', sum(output_tokens), 'cached_tokens', sum(cached_tokens),
+                         'nano_usd', sum(nano_usd), 'unpriced', sum(unpriced))::text as usage
+from perdure.threads where tenant = $1 having count(*) > 0

@@ -29,6 +29,8 @@ def usage(
             typer.echo(dumps(Spending(thread=spent.thread, tree=spent.tree)) if json else "\n".join(_lines(spent)))
         elif tenant is not None and thread is None:
             used = await client.store.get_tenant_usage(tenant)
+            if used is None:
+                raise UsageError(f"There is no thread of the tenant {one_line(tenant)!r}.")
             typer.echo(dumps(used) if json else f"tenant {one_line(tenant)}: {', '.join(usage_words(used))}")
         else:
             raise UsageError("Give a thread or --tenant, one of the two.")

@@ -182,7 +182,9 @@ async def test_spending_of_a_turn_a_thread_a_tree_and_a_tenant(store: Store) -> 
     alone = Spent(usage=Usage(nano_usd=1000), since=began[3])
     assert await store.get_spending("other", 1) == Spending(thread=alone, tree=alone, tenant=tenant)
     assert await store.get_tenant_usage("x") == tenant.usage
-    assert await store.get_tenant_usage("nobody") == Usage()
+    assert await store.get_tenant_usage("nobody") is None
+    await store.create_thread(ThreadRecord(thread_id="first", agent="demo", tenant="new"))
+    assert await store.get_tenant_usage("new") == Usage()
 
 
 async def test_wider_spending_may_be_left_out(store: Store) -> None:

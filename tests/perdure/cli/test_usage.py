@@ -30,7 +30,7 @@ async def test_what_a_thread_and_its_tree_have_spent(desk: Desk) -> None:
 
 
 async def test_what_a_tenant_has_spent(desk: Desk) -> None:
-    """All its threads together, and not those of others; of a tenant that nobody has heard of that is nothing."""
+    """All its threads together, not those of others. One that has spent nothing is no mistake; an unknown one is."""
     tenant = f"tenant-{uuid.uuid4()}"
     for thread in (desk.thread, f"{desk.thread}-2"):
         await begin(desk, thread, tenant)
@@ -42,7 +42,13 @@ async def test_what_a_tenant_has_spent(desk: Desk) -> None:
     )
     code, output, _ = await desk.perdure("usage", "--tenant", tenant, "--json")
     assert Usage.model_validate(json.loads(output)) == LOST + LOST
-    assert (await desk.perdure("usage", "--tenant", "nobody"))[1].endswith(": 0 model calls, 0 tokens in, 0 out\n")
+    await desk.client.start(f"{desk.thread}-4", tenant=f"{tenant}-new")
+    output = (await desk.perdure("usage", "--tenant", f"{tenant}-new"))[1]
+    assert output == f"tenant {tenant}-new: 0 model calls, 0 tokens in, 0 out\n"
+    for json_too in ((), ("--json",)):
+        code, output, errors = await desk.perdure("usage", "--tenant", "nobody", *json_too)
+        assert (code != 0, output) == (True, "")
+        assert "There is no thread of the tenant 'nobody'." in errors
 
 
 async def test_one_of_a_thread_and_a_tenant_is_asked_for(desk: Desk) -> None:
