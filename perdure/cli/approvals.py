@@ -7,6 +7,7 @@ import typer
 
 from perdure.approval import RememberedDecision
 from perdure.cli.approval_words import Said, check_command, option_typed, read_question
+from perdure.cli.options import whole_number
 from perdure.cli.prefixes import named
 from perdure.cli.printable import one_line
 from perdure.cli.threads import Json, Thread, approval_lines, user_name, with_client
@@ -32,7 +33,11 @@ def approvals(
     ] = False,
     withdraw: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Withdraw the Nth of those that --lasting shows: people are asked again."),
+        typer.Option(
+            parser=whole_number,
+            metavar="N",
+            help="Withdraw the Nth of those that --lasting shows: people are asked again.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -8,6 +8,7 @@ import typer
 from perdure.cli.approval_words import YES
 from perdure.cli.prefixes import message_named, named, short_ids
 from perdure.cli.printable import one_line
+from perdure.cli.streams import read_input
 from perdure.cli.threads import Json, Thread, with_client
 from perdure.cli.tree_lines import label, tree_lines
 from perdure.cli.words import InputName, TurnMode, show_accepted
@@ -33,10 +34,10 @@ def edit(
     mode: TurnMode = "interrupt",
 ) -> None:
     """Say something else in place of a message, beside which it stands; print what became of it. The old one stays."""
+    words = read_input() if text == "-" else text
 
     async def run(client: PerdureClient) -> None:
         source_id = await message_named(client, thread, message)
-        words = sys.stdin.read() if text == "-" else text
         show_accepted(await client.edit(thread, source_id, words, id=id, mode=mode))
 
     with_client(run)

@@ -28,4 +28,4 @@ def dev(
     from perdure.dev.command import Ports, run
     from perdure.loader import DEMO
 
-    raise typer.Exit(run(agents or DEMO, data_dir, Ports(port, ui_port, gateway_port)))
+    raise typer.Exit(run(DEMO if agents is None else agents, data_dir, Ports(port, ui_port, gateway_port)))

@@ -1,6 +1,7 @@
 """How a command ends: an error of ours is one line on stderr and an exit code, everything else is a bug."""
 
 import atexit
+import errno
 import logging
 import os
 import sys
@@ -15,6 +16,12 @@ FAILED: Final = 2
 NOT_DONE: Final = 1
 """The command was right, and the thread did not do it: a message that was not taken, a turn that failed."""
 
+INTERRUPTED: Final = 130
+"""Ctrl-C ended it, before it was done."""
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a disk says that takes nothing more. Any other error of a file that nobody has put in words is a bug."""
+
 
 def exit_code(command: Callable[[], object]) -> int:
     """Run a command; returns the exit code of its process, having said on stderr why it failed if it did."""
@@ -23,6 +30,13 @@ def exit_code(command: Callable[[], object]) -> int:
     except PerdureError as error:
         print(f"perdure: {' '.join(str(error).split())}", file=sys.stderr)
         return NOT_DONE if isinstance(error, NotTaken | TurnFailed) else FAILED
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        print(_not_written(error), file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
             return ended.code or 0
@@ -43,5 +57,14 @@ def leave(code: int = 0) -> NoReturn:
         try:
             stream.flush()
         except BrokenPipeError:  # whoever read it has gone
-            code = code or 1
+            code = code or NOT_DONE
+        except OSError as error:
+            # Said already, if it was met before: then what is buffered is what could not be written.
+            if code == 0 and stream is sys.stdout:
+                print(_not_written(error), file=sys.stderr)
+            code = code or FAILED
     os._exit(code)
+
+
+def _not_written(error: OSError) -> str:
+    return f"perdure: The output cannot be written: {error.strerror}."

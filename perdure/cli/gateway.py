@@ -7,8 +7,17 @@ import typer
 from perdure.cli.options import port_number
 
 
+def _host(typed: str | None) -> str | None:
+    """An address as it was typed. An empty one, such as a variable of a script, would mean every address there is."""
+    if typed is not None and not typed.strip():
+        raise typer.BadParameter("it is empty: give an address, 0.0.0.0 for all there are.")
+    return typed
+
+
 def gateway(
-    host: Annotated[str | None, typer.Option(help="The address to listen on.", show_default="127.0.0.1")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="The address to listen on.", show_default="127.0.0.1", callback=_host)
+    ] = None,
     port: Annotated[
         int | None, typer.Option(parser=port_number, help="The port to listen on.", show_default="8321")
     ] = None,

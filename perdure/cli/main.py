@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from perdure.bundle import put_runtime_on_path
 from perdure.cli.ending import exit_code, leave
+from perdure.cli.streams import open_streams
 
 COMMANDS: Final = {
     "demo": "demo",
@@ -98,5 +99,6 @@ def perdure(
 
 def main() -> NoReturn:
     """Run the command line; errors of ours end it with one line and an exit code."""
+    open_streams()
     put_runtime_on_path()
     leave(exit_code(lambda: app(prog_name="perdure")))

@@ -14,3 +14,11 @@ def port_number(text: str | int) -> int:
     if not (typed.isascii() and typed.isdigit() and len(typed) <= 5 and 1 <= int(typed) <= 65_535):
         raise typer.BadParameter(f"{text!r} is no port: give a number from 1 to 65535.")
     return int(typed)
+
+
+def whole_number(text: str | int) -> int:
+    """A number as it was typed that counts something, from 1."""
+    typed = str(text).strip()
+    if not (typed.isascii() and typed.isdigit() and len(typed) <= 9 and int(typed) >= 1):
+        raise typer.BadParameter(f"{text!r} is no number: give one from 1 on.")
+    return int(typed)

@@ -1,6 +1,5 @@
 """The commands that begin threads and say something to them: start, send."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,6 +8,7 @@ import typer
 from perdure.attachments import FILE_BYTES, FILES
 from perdure.cli.model_names import Unchecked, model_typed
 from perdure.cli.printable import printable
+from perdure.cli.streams import read_input
 from perdure.cli.threads import Thread, id_typed, with_client
 from perdure.client import PerdureClient
 from perdure.errors import NotTaken, ThreadClosed, UsageError
@@ -76,9 +76,9 @@ def send(
 ) -> None:
     """Send a message to a thread, and print what became of it. One that is not taken ends it with code 1."""
     how = answered_by(model_typed(model, unchecked=unchecked), thinking)
+    words = read_input() if text == "-" else text
 
     async def run(client: PerdureClient) -> None:
-        words = sys.stdin.read() if text == "-" else text
         along: dict[str, Any] = {"files": file or [], **how}
         if wait:
             typer.echo(printable(await client.ask(thread, words, id=id, mode=mode, **along)))

@@ -21,15 +21,16 @@ def worker(
     from perdure.logs import configure_logs
     from perdure.settings import load_settings
 
+    target = DEMO if agents is None else agents  # an empty variable of a script does not mean the demo
     settings = load_settings()
     configure_logs(settings)
-    served = load_agents(agents or DEMO)
+    served = load_agents(target)
     if check:
         from perdure.models import check as check_model
 
         for agent in served.values():
             check_model(agent.model, agent.settings, agent.history)
-        typer.echo(f"{agents or DEMO} can be served: {', '.join(served)}.")
+        typer.echo(f"{target} can be served: {', '.join(served)}.")
         return
     from worker import run  # takes a second to import, and a wrong name should not have to wait for it
 

@@ -64,6 +64,9 @@ def test_a_command_is_imported_only_when_it_is_asked_for() -> None:
         (("dev", "--ui-port", "0"), "'0' is no port: give a number from 1 to 65535."),
         (("edit", "t", "m", "hi", "--mode", "loud"), "'loud' is not one of 'interrupt', 'queue', 'steer', 'reject'."),
         (("send", "t", "hi", "--mode", "loud"), "'loud' is not one of 'interrupt', 'queue', 'steer', 'reject'."),
+        (("gateway", "--host", " "), "it is empty: give an address, 0.0.0.0 for all there are."),
+        (("approvals", "t", "--withdraw", "x"), "'x' is no number: give one from 1 on."),
+        (("approvals", "t", "--withdraw", "0"), "'0' is no number: give one from 1 on."),
         (("result", "t", "c", "x", "--outcome", "fine"), "'fine' is not one of 'ok', 'error', 'denied'."),
     ],
 )
@@ -72,6 +75,13 @@ def test_a_wrong_value_is_said_in_plain_words(arguments: tuple[str, ...], said: 
     done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TERM": "dumb"})
     assert done.exit_code == 2
     assert f"Invalid value for '{arguments[-2]}': {said}" in done.output
+
+
+@pytest.mark.parametrize("command", [("worker", "--check"), ("dev",)], ids=lambda command: command[0])
+def test_an_empty_name_of_agents_is_not_the_demo(command: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    """A script whose variable is empty is told so, and serves no agents that it does not know."""
+    assert exit_code(lambda: app([*command, ""])) == 2
+    assert capfd.readouterr().err.startswith("perdure: '' does not name agents: write module:attribute")
 
 
 def test_the_version_is_told() -> None:
@@ -113,6 +123,22 @@ def test_a_command_may_end_itself(argument: object, code: int, said: str, capsys
     """`sys.exit` in a command means what it means in any program."""
     assert exit_code(lambda: sys.exit(argument)) == code  # type: ignore[arg-type]  # None, a number or a text
     assert capsys.readouterr().err == said
+
+
+def test_ctrl_c_is_exit_code_130(capsys: pytest.CaptureFixture[str]) -> None:
+    """As shells have it, and without a word, also before the command has begun."""
+
+    def interrupted() -> NoReturn:
+        raise KeyboardInterrupt
+
+    assert exit_code(interrupted) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_error_of_a_file_that_nobody_foresaw_keeps_its_traceback() -> None:
+    """Only what a full disk says is told in a line: it comes from wherever something is printed."""
+    with pytest.raises(FileNotFoundError):
+        exit_code(lambda: Path("/nowhere").read_text())
 
 
 def test_any_other_error_keeps_its_traceback() -> None:
