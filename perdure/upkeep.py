@@ -1,12 +1,12 @@
 """What a thread that is driven without Temporal does beside its loop: notices, hooks after turns, compactions.
 
-None of it is waited for by the turn that caused it, and none of it can undo anything. What fails for good is kept as a
-sentence.
+None of it is waited for by the turn that caused it, and none of it can undo anything. What fails for good, whatever it
+raises, is kept as a sentence.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from temporalio.exceptions import ApplicationError
 
@@ -21,6 +21,8 @@ from perdure.contract import (
 from perdure.history_state import EndedTurn, SpawnPoint
 from perdure.records import ThreadRecord
 from perdure.retries import retried
+
+Result = TypeVar("Result")
 
 Notify = Callable[[NotifyRequest], Awaitable[None]]
 """Tells tool servers of calls that were given up, and that the thread is closed: `NotifyActivities.notify`."""
@@ -64,7 +66,7 @@ class Upkeep:
             return
         thread = self._thread
         request = NotifyRequest(thread_id=thread.thread_id, agent=thread.agent, call_ids=call_ids, closed=closed)
-        self._begin(_awaited(self._notify(request)))
+        self._begin(self._told(self._notify, request))
 
     def turns_ended(self, ended: tuple[EndedTurn, ...]) -> None:
         """Run the hooks of turns whose end is durable, those of one turn after those of the turn before."""
@@ -118,25 +120,50 @@ class Upkeep:
         if before is not None:
             await asyncio.wait({before})
         try:
-            result = await retried(lambda: after_turn(request), policy.AFTER_TURN.retry)
-        except ApplicationError as error:
-            self._problem(f"Hooks after turn {request.turn} were given up: {error.message}")
+            result = await _whole(retried(lambda: after_turn(request), policy.AFTER_TURN.retry))
+        except _Failed as failed:
+            self._problem(f"Hooks after turn {request.turn} were given up: {failed}")
         else:
             for problem in result.problems:
                 self._problem(problem)
 
     async def _compacted(self, compact: Compact, request: CompactRequest) -> CompactResult:
         try:
-            result = await retried(lambda: compact(request), policy.COMPACT.retry)
-        except ApplicationError as error:
-            result = CompactResult(outcome="failed", detail=error.message)
+            result = await _whole(retried(lambda: compact(request), policy.COMPACT.retry))
+        except _Failed as failed:
+            result = CompactResult(outcome="failed", detail=str(failed))
         if result.outcome in ("failed", "empty"):
             self._problem(f"The conversation was not compacted: {result.detail}")
         return result
+
+    async def _told(self, notify: Notify, request: NotifyRequest) -> None:
+        try:
+            await _whole(notify(request))
+        except _Failed as failed:
+            self._problem(f"Tool servers were not told of what was given up: {failed}")
 
     def _problem(self, sentence: str) -> None:
         self.problems = (*self.problems, sentence)[-PROBLEMS:]
 
 
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
+class _Failed(Exception):
+    """Some of the work beside a thread has failed for good; the text says why."""
+
+
+async def _whole(work: Awaitable[Result]) -> Result:
+    """What comes of the work. Whatever goes wrong in it is a `_Failed`: it comes from whoever drives the thread.
+
+    What fails for a while says so (`ApplicationError`, of which there were tries enough), so anything else would only
+    do the same again. That includes a cancellation of its own: one from outside is passed on.
+    """
+    try:
+        return await work
+    except ApplicationError as error:
+        raise _Failed(error.message) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise _Failed("it cancelled itself.") from error
+    except Exception as error:  # whatever it raises: see above
+        raise _Failed(f"{type(error).__name__}: {error}") from error

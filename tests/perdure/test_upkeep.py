@@ -13,10 +13,12 @@ from perdure import policy
 from perdure.agent import Agent, Agents
 from perdure.compaction import Compaction
 from perdure.context import ProviderRun, RunOutcome
-from perdure.inputs import Interrupt, UserMessage
+from perdure.errors import StoreUnavailable
+from perdure.inputs import Control, Interrupt, UserMessage
 from perdure.messages import Message
 from perdure.runtime import AgentThread
 from perdure.testing import Asked, Failure, Reply, ScriptedModel
+from perdure.upkeep import Upkeep
 from perdure.watch import answer_text
 from stores.memory import MemoryStore
 from tests.eventually import eventually
@@ -194,3 +196,53 @@ async def test_one_compaction_at_a_time() -> None:
     assert second is first
     assert (await first).outcome == "done"
     assert (await driven.store.load_history_with_ancestors("t1")).summary is not None
+
+
+FAULTS = [RuntimeError("odd"), StoreUnavailable("The database is away."), asyncio.CancelledError(), KeyError()]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=repr)
+async def test_whatever_goes_wrong_beside_a_turn_is_none_of_its_business(fault: BaseException) -> None:
+    """Hooks, compactions and notices are brought by whoever drives the thread, and may raise anything.
+
+    The turn is answered, or fails with what its own model has said; the next one is answered too.
+    """
+
+    async def fail(_: object) -> Any:
+        raise fault
+
+    driven = await Driven.load(refusals=1)
+    driven.thread.upkeep = Upkeep(await driven.store.get_thread("t1"), notify=fail, after_turn=fail, compact=fail)
+    assert await driven.ask("one") == "you said one"
+    await driven.ask("two")
+    ended = (await driven.messages())[-1].status
+    assert (ended.state, ended.reason, "too long" in (ended.detail or "")) == ("incomplete", "error", True)
+    assert await driven.ask("three") == "you said three"
+    driven.thread.put(Control(action="close"))
+    await driven.thread.step()
+    assert driven.thread.compact() is not None
+    await driven.thread.close()
+    problems = driven.thread.upkeep.problems
+    told = ("Hooks after turn 1 were given up: ", "The conversation was not compacted: ", "Tool servers were not told")
+    for beginning in told:
+        assert any(problem.startswith(beginning) for problem in problems), beginning
+
+
+async def test_who_ends_the_work_beside_a_thread_has_ended_it() -> None:
+    """A cancellation from outside is none of its faults, and is passed on."""
+    begun = asyncio.Event()
+
+    async def hang(_: object) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    driven = await Driven.load()
+    driven.thread.upkeep = Upkeep(await driven.store.get_thread("t1"), compact=hang)
+    await driven.ask("one")
+    compaction = driven.thread.compact()
+    assert compaction is not None
+    await begun.wait()
+    compaction.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await compaction
+    assert driven.thread.upkeep.problems == ()
