@@ -14,11 +14,14 @@ demo: setup ## a conversation that is interrupted, killed and resumed
 	@$(BIN)/perdure demo
 
 # One process for each core, whole files to each: every process starts a PostgreSQL and a Temporal server of its own.
+# Files come as conftest.py orders them, slow ones first; xdist by itself would begin with those of the most tests.
+SIDE_BY_SIDE := -n auto --dist loadfile --no-loadscope-reorder
+
 test: setup ## all tests
-	@$(BIN)/pytest -n auto --dist loadfile
+	@$(BIN)/pytest $(SIDE_BY_SIDE)
 
 test-fast: setup ## the tests that need only a moment
-	@$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+	@$(BIN)/pytest $(SIDE_BY_SIDE) -m "not slow"
 
 check: setup ## format, lint, types, layers
 	@$(BIN)/ruff format --check . || { echo "To fix it: make format"; exit 1; }

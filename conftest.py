@@ -1,5 +1,6 @@
-"""How a run of the tests ends, and what is reported of it."""
+"""In which order tests run side by side, how a run of them ends, and what is reported of it."""
 
+from collections import Counter
 from collections.abc import Generator
 from typing import Final
 
@@ -8,6 +9,16 @@ import pytest
 from perdure.cli.ending import leave
 
 _EXIT_CODE: Final = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes take file after file, those with the most slow tests come first.
+
+    Otherwise a long file is begun when all others are done, and the other processes have nothing left to do.
+    """
+    if hasattr(config, "workerinput"):
+        slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
