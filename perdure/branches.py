@@ -112,19 +112,21 @@ class ThreadBranches(ThreadControl):
         """The whole conversation, all its branches, as JSON: `{"headId", "messages": [{"parentId", "message"}]}`.
 
         assistant-ui loads it as it is; what only threads here hold is in fields named `perdure`, and files are inside.
-        What a child thread inherits is not. The thread is only read: it need not run.
+        So is the agent, `["perdure"]["agent"]`: `start` another thread with it. What a child thread inherits is not.
+        The thread is only read: it need not run.
         """
         tree = await self.store.load_tree(thread_id)
         files = {blob: await self._file(thread_id, blob) for blob in sorted(named_blobs(tree))}
-        return export_tree(tree, files)
+        return export_tree(tree, files, (await self.store.get_thread(thread_id)).agent)
 
     async def import_thread(
         self, thread_id: str, data: Mapping[str, Any] | bytes | str, *, id: str | None = None
     ) -> Imported:
         """Add the messages of an export to a thread, and show what it shows. What is there stays.
 
-        A message whose id is one of this thread's is changed; so importing twice, or importing what was exported here,
-        adds nothing. Turns of the file that were under way are over, but for those that wait for people.
+        A message whose id is one of this thread's is changed if the export says something else of it; so importing
+        twice, or importing what was exported here, changes nothing. The thread keeps its agent. Turns of the file that
+        were under way are over, but for those that wait for people.
 
         Args:
             thread_id: the thread, which has to be there (`start`).

@@ -1,9 +1,9 @@
 """Threads as files: the format of assistant-ui's histories, written and read. Pure.
 
-A file is `{"headId", "messages": [{"parentId", "message", "runConfig"?}]}`, a whole tree with parents before their
-children. Such a client can load what `export_tree` writes; what only ours hold is in fields named `perdure`, so that
-`read_import` gives the same messages again. It also reads what such clients write. The format is described in
-docs/reference/export-format.md.
+A file is `{"headId", "messages": [{"parentId", "message", "runConfig"?}], "perdure"?: {"agent"}}`, a whole tree with
+parents before their children. Such a client can load what `export_tree` writes; what only ours hold is in fields named
+`perdure`, so that `read_import` gives the same messages again. It also reads what such clients write. The format is
+described in docs/reference/export-format.md.
 """
 
 import gc
@@ -17,8 +17,8 @@ from perdure.batch import ImportedMessage
 from perdure.codec import clip, loads
 from perdure.errors import UsageError
 from perdure.exported_message import ListedMessage, exported, read_message
-from perdure.exported_part import Files, blobs_of
-from perdure.import_fields import Fault, Json, each, mapping, name
+from perdure.exported_part import OURS, Files, blobs_of
+from perdure.import_fields import Fault, Json, each, mapping, name, optional
 from perdure.import_rules import distinct_calls, head_of, kept, settled
 from perdure.imported_part import ContentReader
 from perdure.message_content import parts_of, with_context
@@ -42,20 +42,23 @@ class ImportResult:
         head_id: the message that the conversation ends with; None if there are no messages.
         warnings: a sentence for each kind of thing that was left out or put right.
         files: media type and bytes of the blobs that the messages name, by their ids. They are to be stored first.
+        agent: whose conversation it was; None if the file does not say it. Whether it is served here is not known.
     """
 
     messages: tuple[ImportedMessage, ...]
     head_id: str | None
     warnings: tuple[str, ...]
     files: Mapping[str, tuple[str, bytes]]
+    agent: str | None = None
 
 
-def export_tree(tree: StoredTree, files: Files) -> Json:
+def export_tree(tree: StoredTree, files: Files, agent: str | None = None) -> Json:
     """The file of a thread, as JSON-able values. A running turn is in it with what is stored of it so far.
 
     Args:
         tree: the thread's messages, with their parts.
         files: what the blobs hold that they name (`named_blobs`).
+        agent: the thread's agent, which a new thread gets from the file.
 
     Raises:
         BlobNotFound: a blob is not among them.
@@ -71,7 +74,8 @@ def export_tree(tree: StoredTree, files: Files) -> Json:
         messages = [
             exported(item.content, item.parent_id, ids, calls.get(item.id, ()), files) for item in export.messages
         ]
-    return {"headId": None if export.head_id is None else ids[export.head_id], "messages": messages}
+    file: Json = {"headId": None if export.head_id is None else ids[export.head_id], "messages": messages}
+    return file if agent is None else {**file, OURS: {"agent": agent}}
 
 
 def named_blobs(tree: StoredTree) -> frozenset[str]:
@@ -97,6 +101,7 @@ def _read(data: bytes) -> ImportResult:
         file = _decoded(data)
         listed = each(file, "messages", lambda item: read_message(item, reader), MESSAGES)
         given_head = name(file, "headId") if file.get("headId") is not None else None
+        agent = _agent(file)
     except Fault as fault:
         place = fault.place.removeprefix(".") or "what it holds"
         raise UsageError(f"The file cannot be imported: {place} {fault.reason}.") from None
@@ -110,7 +115,15 @@ def _read(data: bytes) -> ImportResult:
             message.content, message.status = settled(message.content, message.status, followed=message.id in followed)
     distinct_calls([message for message in staying if message.role == "assistant"])
     messages = tuple(_imported(message) for message in staying)
-    return ImportResult(messages, head_id, reader.left_out.sentences, _used(messages, reader.files))
+    return ImportResult(messages, head_id, reader.left_out.sentences, _used(messages, reader.files), agent)
+
+
+def _agent(file: Json) -> str | None:
+    own = optional(file, OURS) or {}
+    try:
+        return name(own, "agent") if own.get("agent") is not None else None
+    except Fault as fault:
+        raise fault.under(f".{OURS}") from None
 
 
 def _decoded(data: bytes) -> Json:

@@ -195,6 +195,7 @@ async def test_an_export_holds_all_branches_and_what_is_in_blobs(branches: Fixtu
     export = await branches.client.export_thread(THREAD)
     contents = {item["message"]["id"]: item["message"]["content"] for item in export["messages"]}
     assert export["headId"] == "a3"
+    assert export["perdure"] == {"agent": (await store.get_thread(THREAD)).agent}
     assert contents.keys() == {"u1", "a1", "u2", "a2", "u3", "a3"}
     assert contents["a3"][0]["text"] == large
     assert contents["a3"][1]["image"].startswith("data:image/png;base64,")

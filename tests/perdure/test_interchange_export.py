@@ -263,6 +263,15 @@ def test_an_empty_thread_is_an_empty_export() -> None:
     assert read_import(b'{"headId": null, "messages": []}').messages == ()
 
 
+def test_an_export_names_the_agent() -> None:
+    """If there is one to name; whether anybody serves it is not known to who reads the file."""
+    named = export_tree(StoredTree(), {}, "travel")
+    assert named == {"headId": None, "messages": [], "perdure": {"agent": "travel"}}
+    assert read_import(encoded(named)).agent == "travel"
+    assert read_import(b'{"messages": [], "perdure": {"other": 1}}').agent is None
+    assert read_import(b'{"messages": []}').agent is None
+
+
 def test_whoever_changes_an_export_changes_what_is_read() -> None:
     """What we tell in full counts only as long as it agrees with what everybody can see."""
     made = ToolCallPart(call_id="c1", tool="t", approval=ApprovalRequest(prompt="Sure?", expires_s=60.0))

@@ -38,6 +38,8 @@ from tests.properties import json_values, settings
         (b'{"messages": [3]}', r"messages\[0\] must be an object"),
         (b'{"messages": [{}]}', r"messages\[0\]\.message must be an object"),
         (b'{"messages": [], "headId": 3}', "headId must be 1 to 200 characters"),
+        (b'{"messages": [], "perdure": 3}', "perdure must be an object"),
+        (b'{"messages": [], "perdure": {"agent": ""}}', r"perdure\.agent must be 1 to 200 characters"),
         (b'{"messages": NaN}', "NaN is not JSON"),
         (b'{"messages": [1e999]}', "too large"),
         (b"[" * 100_000, "nested too deeply"),

@@ -9,6 +9,8 @@ from tests.perdure.cli.desk import Desk
 
 pytestmark = pytest.mark.slow  # each starts a stack
 
+NEW = "perdure: The agent {} answers in the new thread.\n"
+
 
 async def test_an_export_is_imported_again_with_all_branches(desk: Desk, tmp_path: Path) -> None:
     """Into a new thread, whose id is printed, or one that is there; by files or by pipes; twice is once."""
@@ -24,21 +26,43 @@ async def test_an_export_is_imported_again_with_all_branches(desk: Desk, tmp_pat
     assert json.loads(await desk.does("export")) == json.loads(await desk.does("export", "-")) == exported
 
     code, output, errors = await desk.perdure("import", str(file))
-    assert (code, errors) == (0, "")
+    assert (code, errors) == (0, NEW.format(exported["perdure"]["agent"]))
     copy = output.strip()
     assert copy != desk.thread
     desk.thread = copy
     assert [one["text"] for one in await desk.lines("branches")] == ["hi", "answer 1 to hi", "answer 2 to hi"]
-    for _ in range(2):
+    for told in (NEW.format(exported["perdure"]["agent"]), ""):
         piped = await desk.perdure("import", "-", f"{copy}-2", stdin=file.read_text())
-        assert piped == (0, f"{copy}-2\n", "")
+        assert piped == (0, f"{copy}-2\n", told)
     desk.thread = f"{copy}-2"
     assert len(await desk.ids()) == 2
     assert json.loads(await desk.does("export"))["headId"] == new
 
 
+async def test_a_new_thread_has_the_agent_of_the_file(desk: Desk, tmp_path: Path) -> None:
+    """Or the one that is asked for, or the worker's first; one that nobody serves leaves no new thread behind."""
+    await desk.client.start(desk.thread)
+    exported = json.loads(await desk.does("export"))
+    served = exported["perdure"]["agent"]
+    file = tmp_path / "thread.json"
+    file.write_text(json.dumps(exported | {"perdure": {"agent": "stranger"}}))
+    code, output, errors = await desk.perdure("import", str(file), f"{desk.thread}-2")
+    assert (code, output) == (2, "")
+    assert "'stranger'" in errors
+    assert "--agent" in errors
+    assert served in errors
+    assert await desk.perdure("import", str(file), desk.thread) == (0, f"{desk.thread}\n", ""), "it keeps its agent"
+    named = await desk.perdure("import", str(file), f"{desk.thread}-3", "--agent", served)
+    assert named == (0, f"{desk.thread}-3\n", NEW.format(served))
+    file.write_text('{"messages": []}')
+    assert await desk.perdure("import", str(file), f"{desk.thread}-4") == (0, f"{desk.thread}-4\n", NEW.format(served))
+    desk.thread = f"{desk.thread}-2"
+    assert "There is no thread" in await desk.fails("export")
+
+
 async def test_what_is_put_right_is_said_on_stderr(desk: Desk, tmp_path: Path) -> None:
     """And the rest is taken; what cannot be is one line, and leaves no thread behind."""
+    await desk.client.start(desk.thread)
     file = tmp_path / "thread.json"
     user = {"id": "u", "role": "user", "content": [{"type": "text", "text": "hi"}]}
     orphan = {"parentId": "nobody", "message": user | {"id": "o"}}
