@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +31,7 @@ class Dev:
         self, folder: Path, output: IO[str], *arguments: str, more: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self._output = output
-        self._folder = folder
+        self.folder = folder
         self.process = subprocess.Popen(
             [sys.executable, "-m", "perdure", "dev", *arguments],
             cwd=folder,
@@ -57,14 +58,14 @@ class Dev:
 
     def address(self, name: str) -> str:
         """An address that it left for other commands."""
-        addresses: dict[str, str] = json.loads((self._folder / ".perdure" / "dev.json").read_text())
+        addresses: dict[str, str] = json.loads((self.folder / ".perdure" / "dev.json").read_text())
         return addresses[name]
 
     def perdure(self, *command: str) -> str:
         """What a command prints that runs in the same folder."""
         done = subprocess.run(
             [sys.executable, "-m", "perdure", *command],
-            cwd=self._folder,
+            cwd=self.folder,
             env=environment(),
             capture_output=True,
             text=True,
@@ -85,18 +86,35 @@ def folder() -> Generator[Path]:
         yield folder
 
 
-@pytest.fixture
-def dev(folder: Path) -> Generator[Dev]:
-    """`perdure dev` in a folder of its own."""
+@contextmanager
+def running(folder: Path) -> Generator[Dev]:
+    """`perdure dev` in a folder, as long as the block lasts."""
     with (folder / "output").open("w+") as output:
         dev = Dev(folder, output)
+        try:
+            yield dev
+        finally:
+            dev.process.terminate()  # not kill: the folder goes next, and its servers must be out of it
+            dev.process.wait(30)
+
+
+@pytest.fixture
+def dev(folder: Path) -> Generator[Dev]:
+    """`perdure dev` for a test that ends it."""
+    with running(folder) as dev:
         yield dev
-        dev.process.terminate()  # not kill: the folder goes next, and its servers must be out of it
-        dev.process.wait(30)
 
 
-async def test_a_killed_worker_is_replaced_and_the_thread_goes_on(dev: Dev) -> None:
+@pytest.fixture(scope="module")
+def lasting() -> Generator[Dev]:
+    """`perdure dev` for the tests that it outlasts: each start is that of five processes."""
+    with new_folder() as folder, running(folder) as dev:
+        yield dev
+
+
+async def test_a_killed_worker_is_replaced_and_the_thread_goes_on(lasting: Dev) -> None:
     """After kill -9 of the worker another one serves, and the same thread answers again."""
+    dev = lasting
     await eventually(dev.serves, timeout=60)
     assert "Paris: clouds" in dev.perdure("send", "t", "How is Paris?", "--wait")
     dev.children()["worker"].kill()
@@ -105,8 +123,9 @@ async def test_a_killed_worker_is_replaced_and_the_thread_goes_on(dev: Dev) -> N
     assert "Oslo: snow" in dev.perdure("send", "t", "How is Oslo?", "--wait")
 
 
-async def test_a_killed_gateway_is_replaced_where_it_was(dev: Dev) -> None:
+async def test_a_killed_gateway_is_replaced_where_it_was(lasting: Dev) -> None:
     """After kill -9 of the gateway another one serves the same URL, which is the one that the worker gives away."""
+    dev = lasting
     await eventually(dev.serves, timeout=60)
     url = dev.address("gateway_url")
     assert f"Gateway       {url}\n" in dev.said
@@ -174,11 +193,11 @@ async def test_a_kill_leaves_no_process_and_the_next_start_goes_on(dev: Dev, fol
             again.process.wait(30)
 
 
-async def test_a_second_one_in_the_same_folder_is_refused(dev: Dev, folder: Path) -> None:
+async def test_a_second_one_in_the_same_folder_is_refused(lasting: Dev) -> None:
     """Two stacks on one folder would spoil its data: the second ends with one line and code 2."""
-    await eventually(dev.serves, timeout=60)
-    with (folder / "second").open("w+") as output:
-        second = Dev(folder, output)
+    await eventually(lasting.serves, timeout=60)
+    with (lasting.folder / "second").open("w+") as output:
+        second = Dev(lasting.folder, output)
         assert second.process.wait(30) == 2
         assert second.said.startswith("perdure: `perdure dev` runs here already")
         assert second.said.count("\n") == 1
@@ -234,22 +253,15 @@ async def test_a_data_folder_that_cannot_be_is_refused(folder: Path) -> None:
         assert dev.said == "perdure: The data cannot be kept in file (File exists): choose another --data-dir.\n"
 
 
-async def test_usual_ports_that_are_taken_are_no_obstacle(dev: Dev, folder: Path) -> None:
+async def test_usual_ports_that_are_taken_are_no_obstacle(lasting: Dev, folder: Path) -> None:
     """A second stack, in another folder, takes free ports when nobody asked for some."""
-    await eventually(dev.serves, timeout=60)
-    other = folder / "other"
-    other.mkdir()
-    with (folder / "output2").open("w+") as output:
-        second = Dev(other, output)
-        try:
-            await eventually(second.serves, timeout=60)
-            addresses = [each.address("temporal_address") for each in (dev, second)]
-            assert len(set(addresses)) == 2
-            assert len({each.address("gateway_url") for each in (dev, second)}) == 2
-            assert not process.port_is_free(int(addresses[1].partition(":")[2]))
-        finally:
-            second.process.terminate()
-            second.process.wait(30)
+    await eventually(lasting.serves, timeout=60)
+    with running(folder) as second:
+        await eventually(second.serves, timeout=60)
+        addresses = [each.address("temporal_address") for each in (lasting, second)]
+        assert len(set(addresses)) == 2
+        assert len({each.address("gateway_url") for each in (lasting, second)}) == 2
+        assert not process.port_is_free(int(addresses[1].partition(":")[2]))
 
 
 def _kind(child: psutil.Process) -> str:
