@@ -5,7 +5,7 @@ branch; of these the one that is shown is open here, the others rest in the stor
 Pure, synchronous and deterministic, as all of a draft. What the tree does not allow is the store's to refuse.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 from perdure import ids
 from perdure.approval import Decision, decision_of, remembered_of
@@ -28,6 +28,10 @@ from perdure.inputs import ROOT, Approval, Disposition, Regenerate, TreeChange, 
 from perdure.messages import FilePart, Message, TextPart
 from perdure.policy import REMEMBERED_DECISIONS
 from perdure.turn import FOLLOWED
+from perdure.waiting import no_question
+
+_RESOLVED: Final = frozenset(Decision(resolution=one).digest for one in ("cancelled", "expired"))
+"""What a call that nobody decided about is known by when it is loaded."""
 
 
 class Branching(Draft):
@@ -149,19 +153,16 @@ class Branching(Draft):
                 "work. Decide when it has ended, or stop it."
             )
         if turn is None or turn.hidden or call is None or call.outline.approval is None:
-            raise UsageError(f"No call {clip(content.call_id, 80)!r} waits for approval in what this thread shows.")
+            raise UsageError(no_question(content.call_id))
         decision = decision_of(call.outline.approval, content, content.at)
         if call.decided == decision.digest:
             return "duplicate"
-        if not call.awaits_approval:
-            raise UsageError(f"The call {content.call_id!r} was decided about before; that stays.")
-        if call.due is not None and content.at >= call.due:
-            # Its timer says so in a moment: it may have gone off while no worker was up, or its branch was not shown.
-            raise UsageError(f"The time in which the call {content.call_id!r} could be decided about is over.")
         if turn.followers:
             raise UsageError(
                 f"The call {content.call_id!r} cannot be decided about: another message followed its turn."
             )
+        if reason := _decided(call, content.at):
+            raise UsageError(reason)
         self.decide(call, decision)
         self._remember(call, decision)
         self.commit_group_when_settled()
@@ -201,6 +202,16 @@ class Branching(Draft):
         """An input closes the turn, unless the store says that it knows the input."""
         self._unconfirmed = self.phase
         self._close_turn(reason, None)
+
+
+def _decided(call: LiveCall, at: float) -> str | None:
+    """Why nothing is left to decide about a call at a time; None if it waits for that."""
+    if call.decided is not None and call.decided not in _RESOLVED:
+        return f"The call {call.call_id!r} was decided about before; that stays."
+    if call.expired or (call.due is not None and at >= call.due):
+        # Its timer may say so in a moment: it went off while no worker was up, or its branch was not shown.
+        return f"The time in which the call {call.call_id!r} could be decided about is over."
+    return f"The call {call.call_id!r} has its result, so nobody decides about it any more." if call.settled else None
 
 
 def _touches(change: TreeChange, turn: OpenTurn) -> bool:

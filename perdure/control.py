@@ -11,17 +11,19 @@ from typing import Any, Literal, TypeVar, overload
 
 from pydantic import ValidationError
 
-from perdure.approval import decision_of
+from perdure.approval import ApprovalRequest, Decision, decision_of
 from perdure.codec import Text, Wire, clip, dumps, is_json
 from perdure.contract import PREVIEW_CHARS, Approved, Compacting, CompactResult, Stopped, ThreadStart
 from perdure.errors import ThreadClosed, UsageError
 from perdure.inputs import INLINE_BYTES, Approval, Control, Interrupt
-from perdure.messages import Message, ToolCallPart
+from perdure.messages import Message
 from perdure.ports import Store
 from perdure.reader import ThreadReader
 from perdure.records import Subscription
 from perdure.stored_status import open_turn
 from perdure.thread_calls import NoRunningWorkflow, ThreadCalls
+from perdure.waiting import no_question, question_over
+from perdure.watch import call_of, is_settled
 
 Made = TypeVar("Made", bound=Wire)
 
@@ -110,11 +112,10 @@ class ThreadControl(ThreadReader):
         start = await self._open(thread_id)
         try:
             decided = await self._calls.update_with_start(thread_id, "decide", approval, Approved, start)
-        except UsageError:
-            # The answer to an earlier try may be lost, and the turn may have gone on with what was decided.
-            if not await self._is_decided(thread_id, approval):
-                raise
-            return Approved(call_id=call_id, disposition="duplicate")
+        except UsageError as refused:
+            if (reason := await self._refusal(thread_id, approval, str(refused))) is None:
+                return Approved(call_id=call_id, disposition="duplicate")
+            raise UsageError(reason) from refused
         if decided.disposition not in ("settled", "duplicate"):
             raise UsageError(f"Nobody waits for a decision about {clip(call_id, PREVIEW_CHARS)!r} any more.")
         return decided
@@ -242,17 +243,20 @@ class ThreadControl(ThreadReader):
 
         await self._control(thread_id, Control(action="resume_subscription", call_id=call_id), is_resumed)
 
-    async def _is_decided(self, thread_id: str, approval: Approval) -> bool:
-        """Whether a call that is shown was decided about in just this way."""
+    async def _refusal(self, thread_id: str, approval: Approval, said: str) -> str | None:
+        """Why a decision is refused; None if it is the one that was made.
+
+        The answer to an earlier try may be lost, and the turn may have gone on with what was decided. And the thread
+        knows the calls of its open turn alone: what became of the others that are shown is in the store.
+        """
         path = await self.store.load_history_with_ancestors(thread_id, whole=True)
-        parts = [part for message in path.messages for part in message.parts if isinstance(part, ToolCallPart)]
-        call = next((part for part in parts if part.call_id == approval.call_id), None)
-        if call is None or call.approval is None or call.decision is None:
-            return False
-        try:
-            return decision_of(call.approval, approval, 0.0).digest == call.decision.digest
-        except UsageError:
-            return False
+        found = ((message, call) for message in path.messages if (call := call_of(message, approval.call_id)))
+        message, call = next(found, (None, None))
+        if message is None or call is None or call.approval is None:
+            return no_question(approval.call_id)
+        if _is_decided(call.approval, call.decision, approval):
+            return None
+        return question_over(message, call) if is_settled(message) and said == no_question(call.call_id) else said
 
     async def _open(self, thread_id: str) -> ThreadStart:
         """How a run of a stored thread begins that this call wakes. Raises ThreadNotFound, ThreadClosed."""
@@ -291,6 +295,14 @@ class ThreadControl(ThreadReader):
             start = ThreadStart(title=tail.thread.title)
             await self._calls.signal_with_start(thread_id, "interrupt", Interrupt(reason=reason), start)
         return turn
+
+
+def _is_decided(asked: ApprovalRequest, decision: Decision | None, approval: Approval) -> bool:
+    """Whether a decision is just the one that an answer would be."""
+    try:
+        return decision is not None and decision_of(asked, approval, 0.0).digest == decision.digest
+    except UsageError:
+        return False
 
 
 def made(kind: type[Made], **fields: Any) -> Made:

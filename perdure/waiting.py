@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, tzinfo
+from typing import Final
 
 from perdure.approval import ApprovalRequest
-from perdure.codec import Text, Wire
+from perdure.codec import Text, Wire, clip
 from perdure.contract import CallStatus
 from perdure.messages import Message, Status, ToolCallPart, ToolResultPart
+
+_ID_CHARS: Final = 80
 
 
 class PendingApproval(Wire):
@@ -33,6 +36,32 @@ def pending_approvals(messages: Iterable[Message]) -> tuple[PendingApproval, ...
         if message.status.state in ("running", "requires_action")
         for call, request in _undecided(message)
     )
+
+
+def no_question(call_id: str) -> str:
+    """That nothing of this id is asked, in a sentence."""
+    return f"No call {clip(call_id, _ID_CHARS)!r} waits for approval in what this thread shows."
+
+
+def question_over(message: Message, call: ToolCallPart) -> str:
+    """Why nobody decides about a call of a settled turn any more, in a sentence."""
+    turn = "was cancelled" if message.status.reason == "cancelled" else "is over"
+    return (
+        f"The call {clip(call.call_id, _ID_CHARS)!r} cannot be decided about any more: its turn {turn}{_became(call)}."
+    )
+
+
+def _became(call: ToolCallPart) -> str:
+    decision = call.decision
+    if decision is None:
+        return ""
+    match decision.resolution:
+        case "cancelled":
+            return ", and the question with it"
+        case "expired":
+            return ", and the time in which to decide had passed"
+        case None:
+            return f", and the call was {'approved' if decision.approved else 'denied'}"
 
 
 def _undecided(message: Message) -> Iterator[tuple[ToolCallPart, ApprovalRequest]]:

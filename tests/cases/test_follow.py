@@ -62,7 +62,7 @@ async def test_case_51_a_cancelled_question_cannot_be_answered(converse: Convers
     await talk.client.send(talk.thread, "go")
     _, (call_id,) = await talk.paused()
     await talk.say("never mind")
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="its turn was cancelled, and the question with it"):
         await talk.client.approve(talk.thread, call_id)
     assert len(talk.model.requests) == 2
 

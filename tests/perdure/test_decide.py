@@ -14,6 +14,7 @@ from perdure.errors import ThreadClosed, ThreadNotFound, Unreachable, UsageError
 from perdure.inputs import INLINE_BYTES, Disposition
 from perdure.messages import Message, TextPart, ToolCallPart
 from perdure.thread_calls import NoRunningWorkflow
+from perdure.waiting import no_question
 from stores.memory import MemoryStore
 from tests.eventually import eventually
 from tests.perdure.recorded_calls import RecordedCalls
@@ -48,7 +49,7 @@ async def paused() -> Fixture:
     """The thread and its client."""
     talk = await Talk.begin(MemoryStore())
     await talk.say("hi")
-    await talk.commit((TextPart(text="let me"), ToolCallPart(call_id="c1", tool="send")))
+    await talk.commit((TextPart(text="let me"), ToolCallPart(call_id="c1", tool="send", approval=ApprovalRequest())))
     await talk.pause()
     return Fixture(talk)
 
@@ -121,13 +122,13 @@ async def test_a_decision_is_known_when_its_turn_has_gone_on() -> None:
     await talk.decide("c2", Decision(resolution="cancelled"))
     await talk.stop()
     paused = Fixture(talk)
-    paused.calls.answers["decide"] = UsageError("No call waits.")
-    assert (await paused.client.approve(THREAD, "c1", by="Bob")).disposition == "duplicate"
-    for call_id, approved in (("c1", False), ("c2", True), ("c2", False), ("c3", True)):
-        with pytest.raises(UsageError, match="No call waits"):
-            await paused.client.decide(THREAD, call_id, approved)
-    with pytest.raises(UsageError, match="No call waits"):
-        await paused.client.decide(THREAD, "c1", True, reason="since yesterday")
+    for call_id in ("c1", "c2", "c3"):
+        paused.calls.answers["decide"] = UsageError(no_question(call_id))
+        if call_id == "c1":
+            assert (await paused.client.approve(THREAD, "c1", by="Bob")).disposition == "duplicate"
+        for approved, reason in ((False, None), (True, "since yesterday")):
+            with pytest.raises(UsageError, match=f"{call_id!r} (cannot be decided about any more|waits for approval)"):
+                await paused.client.decide(THREAD, call_id, approved, reason=reason)
 
 
 async def test_a_thread_that_takes_nothing_is_told(paused: Fixture) -> None:
