@@ -11,7 +11,10 @@ from perdure.records import Choice
 
 _NUMBER_CHARS: Final = 9
 _TYPED_CHARS: Final = 60
-_NUMBER_LIKE: Final = re.compile(r"[#(]?[+-]?\d+([.,]\d*)?[)]?")
+_BESIDE: Final = re.compile(r"[\W_]+")
+_NUMBER_LIKE: Final = re.compile(r"(?:option|choice|number|answer|no|[a-z])?\d+|\d+(?:st|nd|rd|th|[a-z])")
+"""A number with at most one letter that slipped in beside it, or as people say it."""
+
 _LIKENESS: Final = 0.8
 """From here on typed words are nearly those of a choice: one letter of five may differ."""
 
@@ -81,7 +84,7 @@ def is_attempt(typed: str, choice: Choice) -> bool:
     text = typed.strip().casefold()
     if not text or not choice.choices:
         return False
-    if _NUMBER_LIKE.fullmatch(text):
+    if _NUMBER_LIKE.fullmatch(_BESIDE.sub("", text)):
         return True
     if len(text) > _TYPED_CHARS:  # nobody's slip, and comparing takes time with the square of the length
         return False

@@ -134,10 +134,27 @@ def test_a_slip_of_the_finger_is_no_message(typed: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "typed", ["2x", "X2", "2\\", "1 2", "2 x", "3d", "1q!", "2nd", "option 2", "Answer: 7", "no. 2"]
+)
+def test_a_number_that_is_mistyped_is_no_message(typed: str) -> None:
+    """A letter that slipped in beside it, or more than the number: it is not guessed which choice was meant."""
+    assert selected(typed, ASKED) is None
+    assert is_attempt(typed, ASKED)
+
+
+@pytest.mark.parametrize(
     "typed", ["", "  ", "not now", "No, tell me why first", "ask me in 3 days", "²", "what?", "no" * 5_000]
 )
 def test_words_stay_words(typed: str) -> None:
     """What does not look like an answer is something to say."""
+    assert not is_attempt(typed, ASKED)
+
+
+@pytest.mark.parametrize(
+    "typed", ["2 days", "30 s each", "use 2 of 3", "it is 2xl", "B2B", "option 2 please", "🙂 2 go"]
+)
+def test_words_with_a_number_stay_words(typed: str) -> None:
+    """More than one letter beside it makes a word of it."""
     assert not is_attempt(typed, ASKED)
 
 

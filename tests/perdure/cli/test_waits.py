@@ -125,7 +125,7 @@ async def test_a_question_is_answered_in_the_chat(waits: Waits) -> None:
         await first.sees("  2 no (the default)")
         async with waits.chat() as second:
             await second.sees('? deploy(to="production") asks: Sure?')
-            for typed in ("3", "ye"):
+            for typed in ("3", "2x", "ye"):
                 first.types(f"{typed}\r")
                 await first.sees(f"There is no choice {typed}: ")
             assert waits.answers == []
