@@ -5,8 +5,6 @@ The only module that knows all layers. Several workers may serve one task queue;
 
 import argparse
 import asyncio
-import os
-import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -52,6 +50,7 @@ from perdure.models import check
 from perdure.ports import Store
 from perdure.rap.toolset import RapToolset
 from perdure.settings import Settings, load_settings
+from perdure.stop_signals import on_stop_signal
 from perdure.thread_calls import ThreadCalls
 from perdure.tools import Toolset
 from stores.migrate import migrate
@@ -214,14 +213,7 @@ async def _run(worker: Worker, stop: asyncio.Event, agents: Agents) -> None:
 
 async def _serve_until_signal(agents: Agents, settings: Settings) -> None:
     stop = asyncio.Event()
-
-    def on_signal(number: int) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+    on_stop_signal(stop.set)
     await serve(agents, settings, stop)
 
 

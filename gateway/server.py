@@ -1,8 +1,6 @@
 """The gateway as a process: it listens, serves until it is told to stop, and answers what it has begun."""
 
 import asyncio
-import os
-import signal
 import socket
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -20,6 +18,7 @@ from perdure.client import PerdureClient
 from perdure.errors import ConfigurationError
 from perdure.logs import temporal_runtime
 from perdure.settings import Settings, gateway_address
+from perdure.stop_signals import on_stop_signal
 
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
@@ -102,13 +101,10 @@ async def _serve(settings: Settings) -> None:
         async with await PerdureClient.connect(patience=PATIENCE, runtime=temporal_runtime()) as client:
             server = create_server(create_app(client, settings, patience=PATIENCE))
 
-            def on_signal(number: int) -> None:
-                if server.should_exit:
-                    os._exit(128 + number)
+            def stop() -> None:
                 server.should_exit = True
 
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+            on_stop_signal(stop)
             log.info("gateway started", address=gateway_address(*listening.getsockname()[:2]))
             await server.serve(sockets=[listening])
             log.info("gateway stopped")

@@ -28,6 +28,7 @@ from perdure.errors import ConfigurationError
 from perdure.ids import workflow_id
 from perdure.loader import DEMO
 from perdure.settings import load_environment, without_password
+from perdure.stop_signals import STOP_SIGNALS, on_stop_signal
 
 TITLE: Final = "A durable evening"
 FAILED: Final = 1
@@ -70,13 +71,11 @@ def run(demo: Demo) -> int:
 async def _until_signal(demo: Demo) -> int:
     work = asyncio.ensure_future(_perform(demo))
 
-    def on_signal(number: int) -> None:
-        if work.cancelling():
-            os._exit(128 + number)  # on Linux the children go with us
+    def stop() -> None:
         work.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+    # A terminal that is closed sends SIGHUP.
+    on_stop_signal(stop, (*STOP_SIGNALS, signal.SIGHUP))
     try:
         return await work
     except asyncio.CancelledError:

@@ -28,17 +28,31 @@ _LONG_LIFE: Final = timedelta(seconds=30)
 class Child(ABC):
     """`perdure COMMAND` as a child. It may be started again after it has ended.
 
-    Its output goes to `output`, or where the parent's goes. `environment` is added to the parent's.
+    It is told of the servers by its environment, which is the parent's with `environment` added. Its output goes to
+    `output`, or where the parent's goes. It is killed if it takes longer than `drain` to stop.
     """
 
     kind: ClassVar[str]
     """What it is, in a sentence."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None, drain: timedelta
+        self,
+        command: Sequence[str],
+        drain: timedelta,
+        *,
+        database_url: str,
+        temporal_address: str,
+        task_queue: str,
+        environment: Mapping[str, str] | None,
+        output: IO[bytes] | None,
     ) -> None:
         self._command = [sys.executable, "-m", "perdure", *command]
-        self._environment = {**os.environ, **environment}
+        servers = {
+            "PERDURE_DATABASE_URL": database_url,
+            "PERDURE_TASK_QUEUE": task_queue,
+            "TEMPORAL_ADDRESS": temporal_address,
+        }
+        self._environment = {**os.environ, **servers, **(environment or {})}
         self._output = output
         self._drain = drain
         self._process: Process | None = None

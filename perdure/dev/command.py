@@ -1,7 +1,6 @@
 """What `perdure dev` does: the servers, a worker and a gateway kept alive, and an end in order."""
 
 import asyncio
-import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from perdure.dev.worker_process import WorkerProcess, check_agents
 from perdure.errors import ConfigurationError
 from perdure.loader import DEMO
 from perdure.settings import Settings, gateway_address, load_environment, without_password
+from perdure.stop_signals import STOP_SIGNALS, on_stop_signal
 
 _console = Console(highlight=False, soft_wrap=True)
 
@@ -37,14 +37,12 @@ def run(target: str, data_dir: Path, ports: Ports) -> int:
 async def _until_signal(target: str, data_dir: Path, ports: Ports) -> int:
     work = asyncio.ensure_future(_run(target, data_dir, ports))
 
-    def on_signal(number: int) -> None:
-        if work.cancelling():
-            os._exit(128 + number)  # on Linux the children go with us
+    def stop() -> None:
         _console.print("Stopping; once more to end at once.")
         work.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+    # A terminal that is closed sends SIGHUP.
+    on_stop_signal(stop, (*STOP_SIGNALS, signal.SIGHUP))
     try:
         return await work
     except asyncio.CancelledError:

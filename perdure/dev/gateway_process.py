@@ -38,13 +38,15 @@ class GatewayProcess(Child):
         environment: Mapping[str, str] | None = None,
         output: IO[bytes] | None = None,
     ) -> None:
-        addresses = {
-            "PERDURE_DATABASE_URL": database_url,
-            "PERDURE_TASK_QUEUE": task_queue,
-            "TEMPORAL_ADDRESS": temporal_address,
-        }
-        command = ["gateway", "--host", host, "--port", str(port)]
-        super().__init__(command, {**addresses, **(environment or {})}, output, _DRAIN)
+        super().__init__(
+            ["gateway", "--host", host, "--port", str(port)],
+            _DRAIN,
+            database_url=database_url,
+            temporal_address=temporal_address,
+            task_queue=task_queue,
+            environment=environment,
+            output=output,
+        )
         self.url = gateway_address(host, port)
 
     @property

@@ -40,12 +40,15 @@ class WorkerProcess(Child):
         environment: Mapping[str, str] | None = None,
         output: IO[bytes] | None = None,
     ) -> None:
-        addresses = {
-            "PERDURE_DATABASE_URL": database_url,
-            "PERDURE_TASK_QUEUE": task_queue,
-            "TEMPORAL_ADDRESS": temporal_address,
-        }
-        super().__init__(["worker", target], {**addresses, **(environment or {})}, output, _DRAIN)
+        super().__init__(
+            ["worker", target],
+            _DRAIN,
+            database_url=database_url,
+            temporal_address=temporal_address,
+            task_queue=task_queue,
+            environment=environment,
+            output=output,
+        )
         self.target = target
         self._task_queue = task_queue
 
