@@ -176,6 +176,7 @@ class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
         files: Sequence[File] = (),
         model: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        parent_id: str | None = None,
         output: None = None,
     ) -> str: ...
 
@@ -190,6 +191,7 @@ class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
         files: Sequence[File] = (),
         model: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        parent_id: str | None = None,
         output: type[Output],
     ) -> Output: ...
 
@@ -203,13 +205,14 @@ class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
         files: Sequence[File] = (),
         model: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        parent_id: str | None = None,
         output: type[Output] | None = None,
     ) -> Output | str:
         """Send words and wait for the answer; returns its text after the last tool result, or what that holds.
 
         A turn that makes room for an event or for other words goes on in the next one, which is waited for; so are
         results from the user's side. Approvals are not: whoever asks has to decide, or to have somebody decide.
-        `files`, `model` and `settings` are those of `send`.
+        `files`, `model`, `settings` and `parent_id` are those of `send`.
 
         Args:
             thread_id: the thread.
@@ -219,6 +222,7 @@ class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
             files: what goes along.
             model: what answers.
             settings: how.
+            parent_id: what the words follow.
             output: what the answer is read as, of an agent that ends its turns with that (`Agent(output=...)`).
 
         Raises:
@@ -227,7 +231,9 @@ class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
             OutputMissing: if the turn is complete, and its answer is not what `output` says.
             NotTaken: if the words were not taken.
         """
-        accepted = await self.send(thread_id, text, id=id, mode=mode, files=files, model=model, settings=settings)
+        accepted = await self.send(
+            thread_id, text, id=id, mode=mode, files=files, model=model, settings=settings, parent_id=parent_id
+        )
         if refused := NotTaken.of(accepted.disposition, accepted.detail):
             raise refused
         answer = await self._turn(

@@ -11,7 +11,7 @@ from perdure.cli.printable import one_line
 from perdure.cli.streams import read_input
 from perdure.cli.threads import Json, Thread, with_client
 from perdure.cli.tree_lines import label, tree_lines
-from perdure.cli.words import InputName, TurnMode, show_accepted
+from perdure.cli.words import InputName, NoRun, TurnMode, show_accepted
 from perdure.client import PerdureClient
 from perdure.codec import clip, dumps, loads
 from perdure.errors import UsageError
@@ -32,13 +32,14 @@ def edit(
     text: Annotated[str, typer.Argument(help="What to say instead; `-` reads it from the standard input.")],
     id: InputName = None,
     mode: TurnMode = "interrupt",
+    no_run: NoRun = False,
 ) -> None:
     """Say something else in place of a message, beside which it stands; print what became of it. The old one stays."""
     words = read_input() if text == "-" else text
 
     async def run(client: PerdureClient) -> None:
         source_id = await message_named(client, thread, message)
-        show_accepted(await client.edit(thread, source_id, words, id=id, mode=mode))
+        show_accepted(await client.edit(thread, source_id, words, id=id, mode=mode, run=not no_run))
 
     with_client(run)
 

@@ -7,12 +7,13 @@ import typer
 
 from perdure.attachments import FILE_BYTES, FILES
 from perdure.cli.model_names import Unchecked, model_typed
+from perdure.cli.prefixes import message_named
 from perdure.cli.printable import printable
 from perdure.cli.streams import read_input
 from perdure.cli.threads import Thread, id_typed, with_client
 from perdure.client import PerdureClient
 from perdure.errors import NotTaken, ThreadClosed, UsageError
-from perdure.inputs import Accepted, Mode
+from perdure.inputs import ROOT, Accepted, Mode
 from perdure.thinking import Effort
 
 InputName = Annotated[
@@ -20,6 +21,7 @@ InputName = Annotated[
     typer.Option(help="The message's id: sent twice under one id, it is answered once.", callback=id_typed),
 ]
 TurnMode = Annotated[Mode, typer.Option(help="What it does to a turn that is under way.")]
+NoRun = Annotated[bool, typer.Option("--no-run", help="Nobody answers it: it is only there.")]
 Level = Literal["off", Effort]
 Model = Annotated[
     str | None,
@@ -72,18 +74,31 @@ def send(
     model: Model = None,
     unchecked: Unchecked = False,
     thinking: Thinking = None,
+    parent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MESSAGE",
+            help="The message that it follows, by its id or the beginning of that; left out: the last one that is shown; "
+            "`root`: it begins a conversation of its own.",
+        ),
+    ] = None,
+    no_run: NoRun = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
 ) -> None:
     """Send a message to a thread, and print what became of it. One that is not taken ends it with code 1."""
+    if no_run and wait:
+        raise UsageError("Nobody answers what is sent with --no-run: there is nothing to --wait for.")
     how = answered_by(model_typed(model, unchecked=unchecked), thinking)
     words = read_input() if text == "-" else text
 
     async def run(client: PerdureClient) -> None:
         along: dict[str, Any] = {"files": file or [], **how}
+        if parent is not None:
+            along["parent_id"] = ROOT if parent == ROOT else await message_named(client, thread, parent)
         if wait:
             typer.echo(printable(await client.ask(thread, words, id=id, mode=mode, **along)))
             return
-        show_accepted(await client.send(thread, words, id=id, mode=mode, **along))
+        show_accepted(await client.send(thread, words, id=id, mode=mode, run=not no_run, **along))
 
     with_client(run)
 

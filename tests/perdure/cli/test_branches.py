@@ -27,6 +27,36 @@ async def test_words_are_edited_and_answered_anew(desk: Desk) -> None:
     ]
 
 
+async def test_words_go_below_any_message(desk: Desk) -> None:
+    """By its id or the beginning of it, on whatever branch, answered or not; `root` begins beside all else."""
+    await desk.client.ask(desk.thread, "hi")
+    first, answer = await desk.ids()
+    await desk.client.ask(desk.thread, "and then")
+    assert await desk.does("send", "instead", "--parent", answer[:8], "--wait") == "answer 1 to instead\n"
+    path = await desk.ids()
+    assert path[:2] == [first, answer]
+    assert [one["text"] for one in await desk.lines("branches", path[2])] == ["and then", "instead"]
+    assert await desk.does("send", "anew", "--parent", "root", "--wait") == "answer 1 to anew\n"
+    assert [one["text"] for one in await desk.lines("branches", first)] == ["hi", "anew"]
+    said = await desk.fails("send", "x", "--parent", "nope")
+    assert said == "No message of this thread has the id 'nope', or one that begins so.\n"
+
+
+async def test_words_that_nobody_answers(desk: Desk) -> None:
+    """They are there, at the end, below any message or in place of another, and no model was asked."""
+    await desk.client.ask(desk.thread, "hi")
+    first, answer = await desk.ids()
+    done, noted = (await desk.does("send", "by the way", "--no-run")).split()
+    assert (done, await desk.ids()) == ("appended", [first, answer, noted])
+    done, beside = (await desk.does("send", "a remark", "--no-run", "--parent", answer)).split()
+    assert (done, await desk.ids()) == ("appended", [first, answer, beside])
+    done, edited = (await desk.does("edit", first, "hello", "--no-run")).split()
+    assert (done, await desk.ids()) == ("appended", [edited])
+    assert await desk.fails("send", "x", "--no-run", "--wait") == (
+        "Nobody answers what is sent with --no-run: there is nothing to --wait for.\n"
+    )
+
+
 async def test_the_last_answer_is_given_once_more(desk: Desk) -> None:
     """Beside the old one, which is shown again by a switch; a message by its prefix as well."""
     await desk.client.ask(desk.thread, "hi")
