@@ -78,7 +78,7 @@ def send(
         str | None,
         typer.Option(
             metavar="MESSAGE",
-            help="The message that it follows, by its id or the beginning of that; left out: the last one that is shown; "
+            help="The message that it follows, by its id or its beginning; left out: the last one that is shown; "
             "`root`: it begins a conversation of its own.",
         ),
     ] = None,
