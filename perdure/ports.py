@@ -246,7 +246,7 @@ class ContextStore(Protocol):
         ...
 
     async def finished_hooks(self, thread_id: str, turn: int) -> tuple[str, ...]:
-        """Names of the providers whose hook after the turn has run."""
+        """Names of the providers whose hook after the turn has run, as JSON strings are sorted."""
         ...
 
     async def drop_turn_contexts(self, thread_id: str, turn: int) -> None:

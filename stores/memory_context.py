@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from perdure.codec import dumps
 from perdure.messages import Usage
 from perdure.records import LoggedMessage, ProviderState, Spending, Spent
 from perdure.turn_context import TurnContext
@@ -42,7 +43,7 @@ class MemoryContext(MemoryPaths):
     async def finished_hooks(self, thread_id: str, turn: int) -> tuple[str, ...]:
         """See `perdure.ports.ContextStore`."""
         finished = self._threads[thread_id].finished if thread_id in self._threads else ()
-        return tuple(source for of_turn, source in finished if of_turn == turn)
+        return tuple(sorted((source for of_turn, source in finished if of_turn == turn), key=dumps))
 
     async def append_log(self, thread_id: str, source: str, messages: tuple[LoggedMessage, ...]) -> None:
         """See `perdure.ports.ContextStore`. Raises ThreadNotFound."""

@@ -456,8 +456,8 @@ select * from perdure.provider_states where thread = (select thread from perdure
 select perdure.finish_hook($1, $2, $3, $4, $5, $6)
 
 -- name: finished_hooks
-select source from perdure.finished_hooks
-where thread = (select thread from perdure.threads where thread_id = $1) and turn = $2 order by number
+select source from perdure.told_turns
+where thread = (select thread from perdure.threads where thread_id = $1) and turns @> $2::int order by source collate "C"
 
 -- name: append_log
 select perdure.append_log($1, $2, $3)

@@ -2,11 +2,13 @@
 
 import asyncio
 
+import asyncpg
 import pytest
 
 from perdure.errors import ThreadNotFound
 from perdure.ports import Store
 from perdure.records import ProviderState
+from stores.postgres import PostgresStore
 from tests.stores.builders import THREAD, started
 
 
@@ -23,7 +25,7 @@ async def test_a_hook_is_remembered_with_its_state(store: Store) -> None:
     assert await store.finish_hook(THREAD, 1, "audit")
     assert await store.finish_hook(THREAD, 2, "memory", state(1, 3, n=2))
     assert await store.get_provider_states(THREAD) == {"memory": state(2, 3, n=2)}
-    assert await store.finished_hooks(THREAD, 1) == ("memory", "audit")
+    assert await store.finished_hooks(THREAD, 1) == ("audit", "memory")
     assert await store.finished_hooks(THREAD, 2) == ("memory",)
     assert await store.finished_hooks(THREAD, 3) == ()
 
@@ -82,6 +84,35 @@ async def test_what_is_read_is_the_reader_s_own(store: Store) -> None:
     given.values["names"].append("b")
     (await store.get_provider_states(THREAD))["memory"].values["names"].append("c")
     assert (await store.get_provider_states(THREAD))["memory"].values == {"names": ["a"]}
+
+
+async def test_what_has_run_is_kept_in_a_few_rows(own_database_url: str) -> None:
+    """One for each provider, however many turns there are; whatever order they come in, each is known by itself.
+
+    A turn whose hook has not run, since it waits for people or was given up, is not taken for one whose has.
+    """
+    turns = [turn for turn in (*range(1, 301), 9, 500, 499) if turn not in (50, 120)]
+    async with await PostgresStore.connect(own_database_url) as store:
+        await started(store)
+        for turn in turns:
+            for source in ("audit", "memory"):
+                assert await store.finish_hook(THREAD, turn, source)
+        known = {turn for turn in range(502) if await store.finished_hooks(THREAD, turn) == ("audit", "memory")}
+        assert known == set(turns)
+        assert await store.finished_hooks(THREAD, 50) == ()
+        assert await store.finish_hook(THREAD, 50, "memory")
+        assert await store.finished_hooks(THREAD, 50) == ("memory",)
+    connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(own_database_url)
+    try:
+        rows = await connection.fetch("select source, turns::text as turns from perdure.told_turns order by source")
+        assert [tuple(row) for row in rows] == [
+            ('"audit"', "{[1,50),[51,120),[121,301),[499,501)}"),
+            ('"memory"', "{[1,120),[121,301),[499,501)}"),
+        ]
+        before = await connection.fetch("select turn from perdure.finished_hooks where source = '\"audit\"'")
+        assert {row["turn"] for row in before} == set(turns), "the release before reads the same"
+    finally:
+        await connection.close()
 
 
 async def test_a_thread_that_is_not_there(store: Store) -> None:

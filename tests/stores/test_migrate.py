@@ -151,6 +151,24 @@ async def test_what_a_writer_of_the_release_before_counts_is_counted(
         assert await store.add_summary(summary)
 
 
+async def test_hooks_that_have_run_before_have_run(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what a process of the release before writes during the upgrade is known too, to it and to this one."""
+    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:9])
+    monkeypatch.setattr(module, "SCHEMA_VERSION", 9)
+    await migrate(empty_url)
+    monkeypatch.undo()
+    finished = "select 1 from perdure.finished_hooks where turn = $1 order by number"
+    async with connected(empty_url) as older:
+        await older.execute("insert into perdure.threads (thread_id, tenant, agent, kind) values ('t', '', '', 'root')")
+        for turn in (1, 2, 4):
+            await run(older, "finish_hook", "t", turn, '"audit"', None, None, None)
+        assert await migrate(empty_url) == len(MIGRATIONS) - 9
+        await run(older, "finish_hook", "t", 6, '"audit"', None, None, None)
+        assert [await older.fetchval(finished, turn) for turn in range(1, 8)] == [1, 1, None, 1, None, 1, None]
+    async with await PostgresStore.connect(empty_url) as store:
+        assert [turn for turn in range(8) if await store.finished_hooks("t", turn) == ("audit",)] == [1, 2, 4, 6]
+
+
 def test_migrations_are_numbered_one_by_one(tmp_path: Path) -> None:
     """A gap, a repetition or another kind of name is a mistake of ours that must not reach a database."""
     for names in (["0001_a.sql", "0003_b.sql"], ["0001_a.sql", "0001_b.sql"], ["first.sql"]):
