@@ -1,6 +1,5 @@
 """The commands that help a thread on which waits for people: choose, result, subscriptions."""
 
-import sys
 from typing import Annotated, Final, Literal
 
 import typer
@@ -8,6 +7,7 @@ import typer
 from perdure.cli.prefixes import named
 from perdure.cli.printable import one_line
 from perdure.cli.questions import choice_lines, no_choice, selected
+from perdure.cli.streams import read_input
 from perdure.cli.threads import Thread, subscription_line, with_client
 from perdure.client import PerdureClient
 from perdure.codec import clip, loads
@@ -98,13 +98,13 @@ def result(
         raise UsageError(
             "Give a result or --url, not both." if url else "Give a result, or --url for where to post it."
         )
+    content = read_input() if text == "-" else text or ""
+    value = _json_typed(content) if json and not url else content
 
     async def run(client: PerdureClient) -> None:
         if text is None:
             typer.echo(await client.callback_url(thread, (await _place(client, thread, call, message))[1]))
             return
-        content = sys.stdin.read() if text == "-" else text
-        value = _json_typed(content) if json else content
         message_id, call_id = await _place(client, thread, call, message)
         taken = await client.tool_result(
             thread, call_id, value, outcome=outcome, message_id=message_id, preliminary=preliminary

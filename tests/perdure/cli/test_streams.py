@@ -52,7 +52,7 @@ def test_a_reader_who_leaves_is_no_news() -> None:
     assert errors in ("0\n", "1\n")  # whether it still wrote before the reader left
 
 
-@pytest.mark.parametrize("command", ["send t -", "edit t m -"])
+@pytest.mark.parametrize("command", ["send t -", "edit t m -", "result t c -"])
 def test_an_input_that_is_no_text_is_refused(command: str) -> None:
     """In one line, before anything is reached; text in UTF-8 is the control, in whatever locale."""
     for locale in ("C", "C.UTF-8"):
