@@ -32,6 +32,9 @@ OURS: Final = "perdure"
 Files = Mapping[str, bytes]
 """What blobs hold, by their ids."""
 
+CARRIED: Final = {"artifact": "artifact", "model_content": "modelContent"}
+"""What is handed on with a result as it came: the fields of ours and theirs."""
+
 _image = re.compile(r"image/[A-Za-z0-9.+-]+")
 # The fields that entries show in their own way, or that are added where they need to be.
 _OF_ALL: Final = frozenset({"kind", "step"})
@@ -39,7 +42,7 @@ _WORDS: Final = _OF_ALL | {"text"}
 _LARGE_WORDS: Final = _WORDS | {"blob"}
 _OF_FILE: Final = _OF_ALL | {"media_type", "blob", "name", "size_bytes"}
 _OF_CALL: Final = _OF_ALL | {"call_id", "tool", "arguments", "approval", "decision", "interrupt"}
-_OF_RESULT: Final = _OF_ALL | {"call_id", "content", "outcome", "size_bytes", "blob", "files"}
+_OF_RESULT: Final = _OF_ALL | {"call_id", "content", "outcome", "size_bytes", "blob", "files", *CARRIED}
 _BEGINS: Final = frozenset("{[-0123456789tfn")
 
 
@@ -172,6 +175,7 @@ class ContentWriter:
             shown["isError"] = result.outcome != "ok"
             if entry.result is None:
                 shown["isPreliminary"] = True
+            shown |= {theirs: value for ours, theirs in CARRIED.items() if (value := getattr(result, ours)) is not None}
             if rest := self._result(part, result):
                 own["result"] = rest
         return {**shown, OURS: own}

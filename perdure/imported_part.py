@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from perdure import ids
 from perdure.codec import clip, digest, dumps
 from perdure.exported_approval import exact_approval
-from perdure.exported_part import OURS, outcome_of, result_words, shown_result, size_of
+from perdure.exported_part import CARRIED, OURS, outcome_of, result_words, shown_result, size_of
 from perdure.import_fields import (
     NAME_CHARS,
     Fault,
@@ -39,6 +39,9 @@ MAX_STEP: Final = 1_000_000
 UNKNOWN: Final = "Parts that cannot be shown to a model were left out, of these messages and kinds"
 ADDRESSES: Final = "Files that are not in the import stay as an address in the text of these messages"
 REPEATED: Final = "Calls that are there twice without a result were taken once, of these messages"
+BESIDE_NOTHING: Final = (
+    "What is kept beside results (`artifact`, `modelContent`) was left out where there is none, of these messages"
+)
 _ADDRESS_CHARS: Final = 2_000
 _OUTCOMES: Final = frozenset(get_args(Outcome))
 _data_url = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),(.*)", re.DOTALL | re.IGNORECASE)
@@ -97,6 +100,7 @@ class ContentReader:
             "blob": None if own.get("blob") is None else self.stored(own["blob"]),
             "files": self._attached(own),
             "step": _step(own, call.step),
+            **{ours: _carried(fields, theirs) for ours, theirs in CARRIED.items()},
         }
         return cast("ToolResultPart", _valid(rest))
 
@@ -214,13 +218,21 @@ class _MessageReader:
         if "result" in fields:
             result = self._outer.result(part, fields, {} if own_result is None else dict(mapping(own_result)))
             entry.interim, entry.result = (result, None) if flag(fields, "isPreliminary") else (None, result)
-        elif earlier is not None:
-            self._outer.left_out.add(REPEATED, self._message_id)
+        else:
+            if earlier is not None:
+                self._outer.left_out.add(REPEATED, self._message_id)
+            if any(fields.get(theirs) is not None for theirs in CARRIED.values()):
+                self._outer.left_out.add(BESIDE_NOTHING, self._message_id)
         if entry.result is None:
             self._open[call_id] = entry
 
     def _made_id(self) -> str:
         return ids.CALL_PREFIX + digest(f"{self._message_id}\x1f{len(self.found)}")[:32]
+
+
+def _carried(fields: Json, key: str) -> Any:
+    value = fields.get(key)
+    return value if value is None else _under(f".{key}", lambda: plain(value))
 
 
 def _file_data(kind: str, fields: Json) -> tuple[str, bytes | str]:

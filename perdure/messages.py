@@ -106,7 +106,8 @@ class ToolResultPart(PartBase):
     """The one answer to a call. `content` is what the model reads, clipped when `blob` holds the whole of it.
 
     `files` follow it, for models that take them. `display` is for people alone: the segments that the tool offered
-    (RAP, basic/tool-result) as JSON text.
+    (RAP, basic/tool-result) as JSON text. `artifact` and `model_content` are JSON values that came with an import: what
+    another client keeps beside the result. They are handed on to the next one, and nothing here reads them.
     """
 
     kind: Literal["tool_result"] = "tool_result"
@@ -117,6 +118,8 @@ class ToolResultPart(PartBase):
     blob: str | None = None
     files: tuple[FileRef, ...] = ()
     display: Text | None = None
+    artifact: Any = None
+    model_content: Any = None
 
 
 class EventPart(PartBase):

@@ -315,6 +315,8 @@ def _results(files: dict[str, bytes]) -> st.SearchStrategy[ToolResultPart]:
         blob=_blobs(files),
         files=st.lists(refs, max_size=2).map(tuple),
         display=st.none() | words,
+        artifact=values,
+        model_content=values,
         step=_steps,
     )
 

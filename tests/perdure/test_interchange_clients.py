@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from perdure.approval import ApprovalOption
+from perdure.imported_part import BESIDE_NOTHING
 from perdure.messages import (
     FilePart,
     TextPart,
@@ -22,6 +23,7 @@ from tests.perdure.client_files import (
     text,
     user,
 )
+from tests.perdure.exported_trees import imported
 
 PNG = b"\x89PNG"
 
@@ -127,6 +129,36 @@ def test_a_result_may_come_later() -> None:
     twice = read(user("u"), assistant("a", "u", call(), call()))
     assert len([part for part in message_of(twice, "a").parts if isinstance(part, ToolCallPart)]) == 1
     assert "Calls that are there twice" in twice.warnings[0]
+
+
+def test_what_clients_keep_beside_a_result_is_handed_on() -> None:
+    """Of a final and a preliminary one, whatever value it is; a model reads the result. Without one it is left out."""
+    beside: list[dict[str, object]] = [
+        {"artifact": {"chart": [1, {"é": None}]}, "modelContent": [{"type": "text", "text": "\x00"}]},
+        {"artifact": False, "modelContent": 0},
+        {"artifact": ""},
+        {"artifact": None},
+    ]
+    calls = [call(f"c{index}", result="r", **kept) for index, kept in enumerate(beside)]
+    calls.append(call("c9", result="half", isPreliminary=True, artifact=[3]))
+    file = read(user("u"), assistant("a", "u", *calls, status=PAUSED))
+    assert file.warnings == ()
+    finals = [part for part in message_of(file, "a").parts if isinstance(part, ToolResultPart)]
+    results = [*finals, *(part for one in file.messages for part in one.interim)]
+    assert [(one.artifact, one.model_content) for one in results] == [
+        ({"chart": [1, {"é": None}]}, [{"type": "text", "text": "\x00"}]),
+        (False, 0),
+        ("", None),
+        (None, None),
+        ([3], None),
+    ]
+    entries = imported(file).export()["messages"][1]["message"]["content"]
+    fields = ("artifact", "modelContent")
+    told = [{name: entry[name] for name in fields if name in entry} for entry in entries]
+    assert told == [*beside[:3], {}, {"artifact": [3]}]
+    assert all("perdure" not in entry for entry in entries)
+    left_out = read(user("u"), assistant("a", "u", call(artifact=1), status=PAUSED))
+    assert left_out.warnings == (f"{BESIDE_NOTHING}: a.",)
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,8 @@ def test_a_fault_is_told_with_its_place(message: Json, reason: str) -> None:
         ({"args": []}, r"content\[0\]\.args must be an object"),
         ({"args": {"k": DEEP}}, r"content\[0\]\.args is nested too deeply"),
         ({"result": DEEP}, r"content\[0\]\.result is nested too deeply"),
+        ({"result": 1, "artifact": DEEP}, r"content\[0\]\.artifact is nested too deeply"),
+        ({"result": 1, "modelContent": DEEP}, r"content\[0\]\.modelContent is nested too deeply"),
         ({"result": 1, "isError": "no"}, r"content\[0\]\.isError must be true or false"),
         ({"approval": 3}, r"content\[0\]\.approval must be an object"),
         ({"approval": {"id": "x", "approved": "yes"}}, r"content\[0\]\.approval\.approved must be true or false"),
