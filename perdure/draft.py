@@ -218,6 +218,9 @@ class Draft:
         paused = waits_for_people(turn)
         if paused and turn.followers:
             self._close_turn("cancelled", FOLLOWED)
+        elif paused and self.state.resumes and any(call.lacks_deadline for call in turn.calls):
+            # It works until its questions have their times (`ask`): one that rests has nobody to set them.
+            return
         elif paused != turn.paused and self.state.pauses:
             self._set_status(turn, Status(state="requires_action" if paused else "running"))
             # On a branch that is not shown nobody can be asked.
@@ -239,7 +242,8 @@ class Draft:
         """Go on with a turn that was loaded. Questions whose calls were given results meanwhile are over."""
         for call in self._open_turn().calls:
             if call.settled and call.outline.approval is not None and call.decided is None:
-                self._append(Decide(call_id=call.call_id, decision=Decision(resolution="cancelled")))
+                resolution: Literal["expired", "cancelled"] = "expired" if call.expired else "cancelled"
+                self._append(Decide(call_id=call.call_id, decision=Decision(resolution=resolution)))
         self.commit_group_when_settled()
 
     def commit_group_when_settled(self) -> None:
@@ -291,6 +295,8 @@ class Draft:
         if call is not None and call.due != due:
             self._append(SetDue(call_id=call_id, due=due))
             self._replace_call(call.with_(due=due))
+            if self.state.resumes:
+                self._note_pause()
 
     def _live_call(self, call_id: str) -> LiveCall | None:
         calls = self.state.open.calls if self.state.open else ()

@@ -70,17 +70,24 @@ class HistoryManager:
         self._draft = Intake(state)
         self._sent = (state, 0)
         self._resumed = False
+        self._unwanted = frozenset[str]()
 
     @classmethod
     def from_tail(
-        cls, tail: Tail, limits: SubscriptionLimits | None = None, *, pauses: bool = True, hooks: bool = False
+        cls,
+        tail: Tail,
+        limits: SubscriptionLimits | None = None,
+        *,
+        pauses: bool = True,
+        hooks: bool = False,
+        resumes: bool = True,
     ) -> Self:
-        """Restore a thread from what `StateStore.load_tail` read. For `pauses` and `hooks` see `HistoryState`.
+        """Restore a thread from what `StateStore.load_tail` read. For the flags see `HistoryState`.
 
         A turn that was open when its last owner vanished is open again, with its calls as they were: it goes on
         where it stopped, since steps and calls are idempotent by their keys.
         """
-        manager = cls(restored(tail, limits or SubscriptionLimits(), pauses=pauses, hooks=hooks))
+        manager = cls(restored(tail, limits or SubscriptionLimits(), pauses=pauses, hooks=hooks, resumes=resumes))
         if manager.state.closed:
             manager._decide(Intake.end)
         elif manager.open_turn and manager.open_turn.calls:
@@ -112,8 +119,14 @@ class HistoryManager:
 
     @property
     def rests(self) -> bool:
-        """Whether what is shown is a turn that waits for people, and rests in the store: then load the thread again."""
-        return self.state.open is None and self.state.paused_head and not self.state.closed
+        """Whether a turn that rests in the store may go on, or is what is shown: then load the thread again.
+
+        One that may go on waits for the end of the one that works.
+        """
+        state = self.state
+        if state.closed or (state.open and not state.open.paused):
+            return False
+        return state.answered or (state.open is None and state.paused_head)
 
     # -- inputs ------------------------------------------------------------------------------------------------
 
@@ -199,6 +212,10 @@ class HistoryManager:
         """
         self._decide(Intake.mark_dispatched, call_id, due)
 
+    def expire(self, result: ToolResult) -> None:
+        """The deadline of a call that rests (`HistoryState.deadline`) is over; `result` says so."""
+        self._decide(Intake.expire, result)
+
     def current_turn_view(self, committed: tuple[Message, ...]) -> tuple[Message, ...]:
         """The committed path, then what is pending, then the buffer of the step that streams.
 
@@ -248,6 +265,7 @@ class HistoryManager:
         if report.refused:
             self._leave_out(report.refused)
             return report.refused
+        self._unwanted = frozenset[str]()
         written, decisions = self._sent
         processed = dict(list(written.processed.items())[-REMEMBERED_INPUTS:])
         durable = written.with_(version=report.number, pending=(), processed=processed)
@@ -257,6 +275,8 @@ class HistoryManager:
         return ()
 
     def _leave_out(self, refused: tuple[Refused, ...]) -> None:
+        # A result that named no message is decided about again: before its call was closed another may have come.
+        self._unwanted |= {item.input_id for item in refused if item.message_id == ""}
         known = {item.input_id: _disposition(item) for item in refused if item.message_id is None}
         late = {(item.input_id, item.message_id) for item in refused if item.message_id is not None}
 
@@ -273,7 +293,7 @@ class HistoryManager:
 
     def _decide_again(self, base: HistoryState, journal: list[Decision]) -> None:
         """From a durable state, decide what the store has not seen."""
-        self._base, self._journal, self._draft = base, [], Intake(base)
+        self._base, self._journal, self._draft = base, [], Intake(base, self._unwanted)
         for method, arguments in journal:
             self._decide(method, *arguments)
 

@@ -12,7 +12,7 @@ from perdure.contract import PREVIEW_CHARS, CallOutline, CompleteResult
 from perdure.inputs import Disposition, Event
 from perdure.messages import Status, ToolResultPart, Usage
 from perdure.policy import COMPLETE_ATTEMPTS, REMEMBERED_DECISIONS
-from perdure.records import OpenCall, Subscription, Tail
+from perdure.records import Deadline, OpenCall, Subscription, Tail
 from perdure.tools import KEPT_ARGUMENTS
 
 Phase = Literal["busy", "calling", "sleeping", "boundary", "hidden", "resting", "idle"]
@@ -28,7 +28,7 @@ class LiveCall(Wire):
     """A call of the open step. `settled` when its result is staged in the store or made here (`result`).
 
     `due` is when it ends by itself, in seconds since 1970. `approved`: somebody said that it may run; `decided` is the
-    digest of the decision, whatever it was.
+    digest of the decision, whatever it was. `expired`: it was settled by its time, before it was loaded.
     """
 
     call_id: str
@@ -39,6 +39,7 @@ class LiveCall(Wire):
     result: ToolResultPart | None = None
     approved: bool = False
     decided: str | None = None
+    expired: bool = False
 
     @property
     def awaits_approval(self) -> bool:
@@ -49,6 +50,12 @@ class LiveCall(Wire):
     def awaits_person(self) -> bool:
         """Whether only people can bring it on: by a decision, or by its result."""
         return not self.settled and (self.awaits_approval or self.outline.kind == "client")
+
+    @property
+    def lacks_deadline(self) -> bool:
+        """Whether it asks for a time only, and nobody has said yet when that is over."""
+        asked = self.outline.approval
+        return self.awaits_approval and asked is not None and asked.expires_s is not None and self.due is None
 
     def argument(self, name: str) -> str:
         """A text among the arguments that the outline has kept; empty if there is none."""
@@ -117,9 +124,11 @@ class HistoryState(Wire):
     `cancelled` are calls and subscriptions that nobody waits for any more, which tool servers are to be told; `dropped`
     counts events and results that belonged to nothing; `closing` is set by a call that closes the thread when its group
     is settled. `last` is the status of the head, if that is a turn; `paused_head` says that the head is a turn that
-    waits for people, and not `open`. `remembered` are decisions for calls to come. With `pauses` a turn that waits for
-    people says so in its status: runs of older releases did not. `dismissed` says that a person has closed the thread,
-    and no call of its own. With `hooks` turns that have settled are kept in `ended` until they are handed out.
+    waits for people, and not `open`. `remembered` are decisions for calls to come. Of turns that rest, `answered` says
+    that one may have got all its results, and `deadline` is the first time at which a call of one ends by itself. With
+    `pauses` a turn that waits for people says so in its status: runs of older releases did not. `dismissed` says that a
+    person has closed the thread, and no call of its own. With `hooks` turns that have settled are kept in `ended` until they are handed out. With
+    `resumes` turns that rest go on when nothing is lacking: in runs of older releases they waited to be shown.
     """
 
     thread_id: str
@@ -148,6 +157,9 @@ class HistoryState(Wire):
     dismissed: bool = False
     hooks: bool = False
     ended: tuple[EndedTurn, ...] = ()
+    resumes: bool = False
+    answered: bool = False
+    deadline: Deadline | None = None
 
 
 def phase_of(turn: OpenTurn | None) -> Phase:
@@ -177,7 +189,9 @@ def standing(state: HistoryState) -> Phase:
     return "hidden" if phase == "boundary" else phase
 
 
-def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool, hooks: bool = False) -> HistoryState:
+def restored(
+    tail: Tail, limits: SubscriptionLimits, *, pauses: bool, hooks: bool = False, resumes: bool = True
+) -> HistoryState:
     """The state of a thread from what `StateStore.load_tail` read."""
     thread = tail.thread
     unsettled = tail.message is not None and tail.message.status.state in ("running", "requires_action")
@@ -202,6 +216,9 @@ def restored(tail: Tail, limits: SubscriptionLimits, *, pauses: bool, hooks: boo
         remembered=tail.remembered[-REMEMBERED_DECISIONS:],
         pauses=pauses,
         hooks=hooks,
+        resumes=resumes,
+        answered=resumes and tail.answered,
+        deadline=tail.deadline if resumes else None,
     )
 
 
@@ -246,6 +263,7 @@ def _live_call(call: OpenCall) -> LiveCall:
         approved=call.decision is not None and call.decision.approved is True,
         # Loaded for a workflow it comes without its words, and with the digest of the whole.
         decided=call.decision_digest or (call.decision.digest if call.decision else None),
+        expired=call.result is not None and call.result.outcome == "expired",
     )
 
 
@@ -272,9 +290,12 @@ def rested(state: HistoryState) -> HistoryState:
     """The state when the open turn, which waits for people, is left to the store.
 
     A call of it may have begun to close the thread. That is read from the store again when the turn is shown again:
-    until then the thread takes in what is said on other branches.
+    until then the thread takes in what is said on other branches. Its questions expire there all the same.
     """
-    return state.with_(open=None, closing=False)
+    calls = state.open.calls if state.open and state.resumes else ()
+    due = [Deadline(call_id=one.call_id, due=one.due) for one in calls if one.due is not None and not one.settled]
+    known = [state.deadline] if state.deadline else []
+    return state.with_(open=None, closing=False, deadline=min((*known, *due), key=lambda one: one.due, default=None))
 
 
 def with_tree(state: HistoryState, report: TreeReport) -> HistoryState:

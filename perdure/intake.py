@@ -6,6 +6,7 @@ from perdure import ids, subscriptions
 from perdure.approval import Decision
 from perdure.batch import (
     AppendMessage,
+    CommitResults,
     Decide,
     ForgetDecisions,
     RememberDecision,
@@ -16,7 +17,7 @@ from perdure.batch import (
 from perdure.branching import Branching
 from perdure.builtins import SPAWN_THREAD
 from perdure.errors import UsageError
-from perdure.history_state import LiveCall, Spawn, SpawnPoint, phase_of
+from perdure.history_state import HistoryState, LiveCall, Spawn, SpawnPoint, phase_of
 from perdure.inputs import (
     AnyInput,
     Approval,
@@ -35,7 +36,15 @@ from perdure.turn import result_part
 
 
 class Intake(Branching):
-    """A draft that takes inputs."""
+    """A draft that takes inputs.
+
+    Attributes:
+        unwanted: calls that are not open by the store's word: their results are dropped.
+    """
+
+    def __init__(self, state: HistoryState, unwanted: frozenset[str] = frozenset()) -> None:
+        super().__init__(state)
+        self.unwanted = unwanted
 
     def handle(self, content: AnyInput) -> Disposition:
         """Take an input that is ready in this phase."""
@@ -167,9 +176,35 @@ class Intake(Branching):
     def _result_elsewhere(self, result: ToolResult) -> Disposition:
         """Of a call that is not among those at hand: the store knows whether it rests, or is over.
 
-        What is shown may be a turn that waits for people, and for the end of a hidden one before it can be loaded. Who
-        gives the result of its call need not know that, and is not asked for the message.
+        Whoever gives it need not know on which branch the call is, nor whether that is shown.
         """
+        if not self.state.resumes:
+            return self._result_of_old(result)
+        message_id = None if result.preliminary else result.message_id
+        if result.staged or (message_id is None and self._is_unwanted(result.call_id)):
+            return self._dropped()
+        if opens := result.subscription and result.outcome == "ok":
+            result = self._subscribing(result)
+            opens = result.outcome == "ok"
+        self._append(
+            StoreLateResult(
+                message_id=message_id,
+                result=result_part(result, 0),
+                named=True,
+                subscribes=opens,
+                interim=result.preliminary,
+            )
+        )
+        self._change(answered=self.state.answered or not result.preliminary)
+        return "changed" if result.preliminary else "settled"
+
+    def _is_unwanted(self, call_id: str) -> bool:
+        """Whether the call is closed, by the store's word or by the batch under way: the store knows it as open."""
+        closing = (one.call_ids for one in self.state.pending if isinstance(one, CommitResults))
+        return call_id in self.unwanted or any(call_id in call_ids for call_ids in closing)
+
+    def _result_of_old(self, result: ToolResult) -> Disposition:
+        """As in runs of older releases: one that names no message counts for what is shown alone."""
         message_id = result.message_id or (self.state.head_id if self.state.paused_head else None)
         if message_id is None:
             return self._dropped()
@@ -179,6 +214,11 @@ class Intake(Branching):
         named = result.message_id is not None
         self._append(StoreLateResult(message_id=message_id, result=result_part(result, 0), named=named))
         return "settled"
+
+    def expire(self, result: ToolResult) -> None:
+        """The deadline of a call that rests is over; `result` says so. Another one that it has stays."""
+        self._append(StoreLateResult(result=result_part(result, 0)))
+        self._change(deadline=None, answered=True)
 
     def _interrupt(self, interrupt: Interrupt) -> Disposition:
         # Words and a stop may come in one batch: then the turn that the words open is the one to stop.
@@ -221,14 +261,20 @@ class Intake(Branching):
 
     def _subscribed(self, call: LiveCall, result: ToolResult) -> ToolResult:
         """The call's tool goes on sending events, if there is room for one more subscription."""
+        answer = self._subscribing(result)
+        if answer.outcome == "ok":
+            self._put_subscription(subscriptions.subscription(call))
+        return answer
+
+    def _subscribing(self, result: ToolResult) -> ToolResult:
+        """What a call is answered that is to become a subscription."""
         limit = self.state.limits.active
         if len(self.state.subscriptions) >= limit:
-            self._change(cancelled=(*self.state.cancelled, call.call_id))
-            return ToolResult(call_id=call.call_id, outcome="error", content=subscriptions.too_many(limit))
-        self._put_subscription(subscriptions.subscription(call))
+            self._change(cancelled=(*self.state.cancelled, result.call_id))
+            return ToolResult(call_id=result.call_id, outcome="error", content=subscriptions.too_many(limit))
         # Of a result in a blob this is what the model reads, and the size is the blob's.
         size = result.size_bytes if result.blob else 0
-        return result.with_(content=subscriptions.with_id(result.content, call.call_id), size_bytes=size)
+        return result.with_(content=subscriptions.with_id(result.content, result.call_id), size_bytes=size)
 
     def _refused_closed(self, content: AnyInput) -> Disposition:
         match content:

@@ -9,13 +9,15 @@ from typing import Final
 
 from temporalio.common import RetryPolicy
 
-REVISION: Final = 4
+REVISION: Final = 5
 """By which rules a thread's workflow goes. A run keeps those that it was loaded under, so that its history replays: a
 change that would issue other commands for the same history gets the next number.
 
 2: a turn that waits for people says so in its status; calls that run go on when the store has refused a batch.
 3: an answer counts as something that has happened: a thread that has slept for days rests an hour after it.
 4: a turn that waits for a compaction asks now and then whether that still runs, and waits for no other one.
+5: a turn that rests on another branch goes on when nothing is lacking, its questions expire, and a result finds its
+call on whatever branch.
 """
 
 WORKFLOW_TASK_TIMEOUT: Final = timedelta(seconds=3)

@@ -169,14 +169,15 @@ class Tail(Wire):
     """All that the history manager needs to go on, whatever the length of the conversation.
 
     `message` is the turn that runs, wherever it is in the tree; or else one that waited for people, and whose calls
-    have their results by now; or else the head; without its parts, whose number is `parts`. `calls` are its open ones, in call order; `step` is their step, or else the one after the last committed
-    step of its turn; `followers` counts the messages below it; `hidden` says that it is not on the path to the head.
-    `last` is the status of the head if that is a turn, and `paused` says that it waits for people, be it `message` or
-    not. `attempt` is the one that owns the turn buffer, 0 if that is empty; `processed` are the newest accepted inputs
-    with their digests, oldest first; `children` counts the child threads that are not closed; `unstarted` are those of
-    them that were made and never ran, oldest first: their owner vanished before it could start them. `remembered` are
-    decisions for calls to come. Of turns that wait for people and are not `message`, `answered` says that the calls of
-    one have their results, and `deadline` is the first of those that are set for their calls.
+    have their results by now; or else the head; without its parts, whose number is `parts`. `calls` are its open ones,
+    in call order; `step` is their step, or else the one after the last committed step of its turn; `followers` counts
+    the messages below it; `hidden` says that it is not on the path to the head. `last` is the status of the head if
+    that is a turn, and `paused` says that it waits for people, be it `message` or not. `attempt` is the one that owns
+    the turn buffer, 0 if that is empty; `processed` are the newest accepted inputs with their digests, oldest first;
+    `children` counts the child threads that are not closed; `unstarted` are those of them that were made and never ran,
+    oldest first: their owner vanished before it could start them. `remembered` are decisions for calls to come. Of
+    turns that wait for people and are not `message`, `answered` says that the calls of one have their results, and
+    `deadline` is the first of those that are set for their calls.
     """
 
     thread: ThreadRecord

@@ -30,7 +30,7 @@ class MemoryState:
         head = thread.messages.get(thread.record.head_id or "")
         last = head.message.status if head and head.message.role == "assistant" else None
         answered = _answered(thread)
-        message = thread.running() or answered or head
+        message = thread.running() or (answered[0] if answered else head)
         calls = thread.ordered_calls(message.message.id) if message else ()
         tree = tree_of_thread(thread)
         processed_ids = tuple((input_id, digest or "") for input_id, digest in thread.inputs.items())
@@ -52,7 +52,7 @@ class MemoryState:
             hidden=message is not None and is_hidden(tree, message.message.id),
             paused=last is not None and last.state == "requires_action",
             remembered=thread.decisions,
-            answered=answered is not None and answered is not message,
+            answered=any(one is not message for one in answered),
             deadline=_deadline(thread, message),
         )
 
@@ -145,15 +145,12 @@ class MemoryState:
             next_id = thread.record.parent_thread_id
 
 
-def _answered(thread: MemoryThread) -> StoredMessage | None:
-    """The first turn that waited for people and whose calls have their results."""
+def _answered(thread: MemoryThread) -> list[StoredMessage]:
+    """Turns that waited for people and whose calls have their results, the first one first."""
     lacking = {call.message_id for _, call in thread.calls.values() if call.result is None}
-    waited = [
-        thread.messages[call.message_id]
-        for _, call in thread.calls.values()
-        if call.message_id not in lacking and thread.messages[call.message_id].state == "requires_action"
-    ]
-    return min(waited, key=lambda stored: (stored.message.turn, stored.message.id), default=None)
+    answered = {call.message_id for _, call in thread.calls.values()} - lacking
+    waited = [thread.messages[name] for name in answered if thread.messages[name].state == "requires_action"]
+    return sorted(waited, key=lambda stored: (stored.message.turn, stored.message.id))
 
 
 def _deadline(thread: MemoryThread, loaded: StoredMessage | None) -> Deadline | None:

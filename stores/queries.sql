@@ -279,7 +279,7 @@ select t.*, head.role as head_role, head.state as head_state, head.reason as hea
                    where c.parent_thread_id = t.thread_id and c.closed_at is null and c.version = 1 and c.turn = 0
                    order by c.thread desc limit $3) c
              order by c.thread) as unstarted,
-       resting.answered is distinct from shown.id and resting.answered is not null as answered,
+       cardinality(array_remove(resting.answered, shown.id)) > 0 as answered,
        (select json_build_object('call_id', c.call_id, 'due', c.due)::text
         from perdure.calls c join perdure.messages m on m.id = c.message_id
         where c.thread = t.thread and m.state = 'requires_action' and m.id <> shown.id
@@ -290,12 +290,13 @@ left join perdure.messages head on head.id = t.head_id
 left join lateral (
     select m.id from perdure.messages m where m.thread = t.thread and m.state = 'running' order by m.seq desc limit 1
 ) running on true
-left join lateral (
-    select c.message_id as answered from perdure.calls c join perdure.messages m on m.id = c.message_id
-    where c.thread = t.thread and m.state = 'requires_action'
-    group by c.message_id having bool_and(c.result is not null) order by min(c.turn), c.message_id limit 1
-) resting on true
-cross join lateral (select coalesce(running.id, resting.answered, t.head_id) as id) shown
+cross join lateral (
+    select array(select c.message_id from perdure.calls c join perdure.messages m on m.id = c.message_id
+                 where c.thread = t.thread and m.state = 'requires_action'
+                 group by c.message_id having bool_and(c.result is not null)
+                 order by min(c.turn), c.message_id) as answered
+) resting
+cross join lateral (select coalesce(running.id, resting.answered[1], t.head_id) as id) shown
 cross join lateral (
     with recursive below as (
         select m.id from perdure.messages m where m.parent_id = shown.id and m.thread is not distinct from t.thread

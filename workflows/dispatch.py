@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from perdure.records import Tail, ThreadRecord
     from workflows.attributes import Attributes, State
     from workflows.calls import Handle
+    from workflows.expiry import Expiry
     from workflows.handlers import ThreadHandlers
     from workflows.results import cancelled, not_subscribed, result_of, slept_already, timed_out
     from workflows.run_length import ACTIVITY, TASK
@@ -36,6 +37,7 @@ class ThreadDispatch(ThreadHandlers):
         super().__init__()
         self._loaded = LoadResult(tail=Tail(thread=ThreadRecord(thread_id=self._thread_id, agent="")))
         self._attributes = Attributes(self._loaded.tail.thread, enabled=False)
+        self._expiry = Expiry()
         self._refusals: dict[tuple[str, str | None], Text] = {}
 
     async def _dispatch(self, turn: OpenTurn) -> None:
@@ -208,8 +210,8 @@ class ThreadDispatch(ThreadHandlers):
             self._length.add()
             report = await stored(SYNC, batch, SyncReport, f"sync {batch.number}")
             for refused in self._history.synced(report):
-                if refused.detail is not None:
-                    self._refusals[refused.input_id, refused.message_id] = refused.detail
+                if refused.detail is not None or refused.message_id == "":
+                    self._refusals[refused.input_id, refused.message_id] = refused.detail or ""
             if report.tree is not None and report.tree.untitled:
                 # Reports of older releases do not say so: their histories replay.
                 self._forget_title()

@@ -54,8 +54,15 @@ class ThreadDurability(ThreadDispatch):
             events=loaded.events_per_subscription,
         )
         self._history = HistoryManager.from_tail(
-            loaded.tail.with_(calls=calls), limits, pauses=loaded.revision > 1, hooks=loaded.hooks
+            loaded.tail.with_(calls=calls),
+            limits,
+            pauses=loaded.revision > 1,
+            hooks=loaded.hooks,
+            resumes=loaded.revision > 4,
         )
+        if loaded.revision > 4:
+            # What was open here may rest now, while one that has rested goes on.
+            self._calls.stop_settled(self._history.open_turn)
         self._wait_for_dispatched()
         self._children.any = loaded.tail.children > 0
         self._children.start_unstarted(loaded.tail.unstarted)
@@ -117,8 +124,10 @@ class ThreadDurability(ThreadDispatch):
                 # A conflict is one with another input under the same id, which may be in this very batch.
                 what = disposition if disposition == "conflict" else dispositions.get(content.id, disposition)
             elif isinstance(content, ToolResult):
-                detail = self._refusals.get((content.call_id, content.message_id))
-                what = disposition if detail is None else "refused"
+                unnamed = content.preliminary or content.message_id is None
+                detail = self._refusals.get((content.call_id, "" if unnamed else content.message_id))
+                what = disposition if detail is None else "dropped" if unnamed else "refused"
+                detail = None if unnamed else detail
             self._mailbox.tell(content, Answer(what, detail, self._history.state.head_id))
             if isinstance(content, TreeChange) and content.action in _DELETING and what == "changed":
                 self._board.forget()

@@ -42,8 +42,15 @@ def timed_out(call: LiveCall) -> ToolResult:
     """The result of a call whose time has come: a sleeper wakes, another one has waited in vain."""
     if call.outline.timer is not None:
         return ToolResult(call_id=call.call_id, content=call.outline.timer.woke)
-    missed = "Nobody had approved the call" if call.awaits_approval else "No result came"
-    return ToolResult(call_id=call.call_id, outcome="expired", content=f"{missed} in the time that was given.")
+    if call.awaits_approval:
+        return nobody_approved(call.call_id)
+    return ToolResult(call_id=call.call_id, outcome="expired", content="No result came in the time that was given.")
+
+
+def nobody_approved(call_id: str) -> ToolResult:
+    """The result of a call that nobody has decided about in time."""
+    content = "Nobody had approved the call in the time that was given."
+    return ToolResult(call_id=call_id, outcome="expired", content=content)
 
 
 def slept_already(call: LiveCall) -> ToolResult:

@@ -89,8 +89,11 @@ class ThreadWorkflow(ThreadShortening):
     async def _advance(self) -> bool:
         """One move of the thread; False if it is time to hibernate."""
         # What was decided while the thread was loaded is durable before anything rests on it.
+        if expired := self._expiry.take():
+            self._history.expire(expired)
         await self._sync()
-        # What is shown may be a turn that rests: it is loaded before anything else comes, a stop above all.
+        # What is shown may be a turn that rests: it is loaded before anything else comes, a stop above all. So is one
+        # that lacks nothing more, if none works.
         while self._has_ready() and not self._history.rests and not self._is_history_long():
             if self._is_history_full():
                 # Events may come faster than their child threads are made, and each makes the run longer: so no more
@@ -314,23 +317,29 @@ class ThreadWorkflow(ThreadShortening):
     def _is_busy(self) -> bool:
         return self._background.busy or self._hooks.busy
 
+    @property
+    def _is_timed(self) -> bool:
+        return self._calls.timed or self._expiry.is_set
+
     async def _wait(self) -> bool:
         """Wait for an input; False if none came for so long that the thread may hibernate."""
         self._show("waiting" if self._history.open_turn else "idle")
+        self._expiry.watch(self._history.state.deadline)
         # With a timer of a call set, the thread stays: waking up to see that, hour after hour, would fill the history.
         # What has to wait makes the run longer too, and a run that is full would refuse the result that it waits for.
         await workflow.wait_condition(
             lambda: (
                 self._has_ready()
                 or self._calls.has_done()
-                or (self._idle.done() and not self._calls.timed)
+                or (self._idle.done() and not self._is_timed)
+                or self._expiry.is_over
                 or self._is_history_long()
             )
         )
         if self._calls.has_done():
             await self._collect()
             return True
-        if self._has_ready() or self._is_history_long():
+        if self._has_ready() or self._expiry.is_over or self._is_history_long():
             return True
         if self._is_idle():
             return False
@@ -353,7 +362,7 @@ class ThreadWorkflow(ThreadShortening):
             idle_for >= timedelta(seconds=self._loaded.idle_s)
             and not len(self._mailbox.inbox)
             and not self._calls.running
-            and not self._calls.timed
+            and not self._is_timed
             and not self._is_busy
             and workflow.all_handlers_finished()
         )

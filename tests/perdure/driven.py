@@ -49,9 +49,11 @@ class Thread:
     def take(self, content: AnyInput) -> Disposition:
         """An input, synced; what became of it in the end."""
         told = self.history.handle_content(content)
-        self.sync()
+        refused = [one for batch in self.sync() for one in self.store.refused.get(batch.sync_id, ())]
         dispositions = self.history.take_dispositions()
-        return dispositions[content.id] if isinstance(content, UserMessage | Event) else told
+        if isinstance(content, UserMessage | Event):
+            return dispositions[content.id]
+        return "dropped" if any(one.message_id == "" for one in refused) else told
 
     def stream(self, *parts: Part) -> None:
         """A step begins and streams parts."""

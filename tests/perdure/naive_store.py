@@ -74,6 +74,7 @@ class NaiveStore:
         self.decisions: dict[str, Decision] = {}
         self.interims: dict[str, ToolResultPart] = {}
         self.late: list[ToolResultPart] = []
+        self.refused: dict[str, tuple[Refused, ...]] = {}
 
     def append_messages(self, batch: SyncBatch) -> SyncReport:
         """Apply a batch once, or refuse it whole."""
@@ -88,13 +89,21 @@ class NaiveStore:
             and operation.message.input_id
             and (known := self.digests.get(operation.message.input_id)) is not None
         )
+        refused += self._unwanted(batch)
         if refused:
+            self.refused[batch.sync_id] = refused
             return SyncReport(number=self.version, refused=refused)
         assert not self.closed, "a closed thread is not written any more"
         for operation in batch.operations:
             self._apply(operation)
         self.version, self.sync_id = batch.number, batch.sync_id
         return SyncReport(number=batch.number)
+
+    def _unwanted(self, batch: SyncBatch) -> tuple[Refused, ...]:
+        late = (one for one in batch.operations if isinstance(one, StoreLateResult) and one.named)
+        wanted = {one.result.call_id for one in late if one.message_id is None}
+        missing = wanted - {call.call_id for call in self.open_calls}
+        return tuple(Refused(input_id=call_id, message_id="") for call_id in sorted(missing))
 
     def stage(self, result: ToolResultPart) -> None:
         """Keep a result under its open call; the first one wins."""

@@ -4,6 +4,7 @@ import pytest
 
 from perdure.approval import ApprovalRequest, Decision, RememberedDecision
 from perdure.batch import (
+    AppendParts,
     CommitResults,
     Decide,
     Operation,
@@ -461,10 +462,15 @@ async def test_a_turn_that_lacks_nothing_more_is_the_one_to_go_on(store: Store) 
     assert tail.message is not None
     assert (tail.message.id, tail.hidden, tail.answered) == ("a", True, False)
     assert [one.call_id for one in tail.calls] == ["c1", "c2"]
-    await written(store, answer("b", 2, status=RUNNING))
+    await written(store, answer("b", 2, status=PAUSED), AppendParts(message_id="b", start=1, parts=(call("c3"),)))
+    await written(store, brought("c3"))
     tail = await store.load_tail("t")
     assert tail.message is not None
-    assert (tail.message.id, tail.answered) == ("b", True)
+    assert (tail.message.id, tail.answered) == ("a", True), "another one comes after it"
+    await written(store, said("w", at_root=True), answer("d", 3, status=RUNNING))
+    tail = await store.load_tail("t")
+    assert tail.message is not None
+    assert (tail.message.id, tail.answered) == ("d", True)
 
 
 async def test_the_first_deadline_of_turns_that_rest(store: Store) -> None:
