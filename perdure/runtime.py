@@ -20,7 +20,7 @@ durable what was decided, and then `execute_action` runs a call.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from time import time  # noqa: TID251 - no workflow runs this code, and events are counted by the minute
 from typing import Any, Final, Self
@@ -34,7 +34,6 @@ from perdure.contract import (
     CompactResult,
     CompleteRequest,
     CompleteResult,
-    DispatchRequest,
     DispatchResult,
 )
 from perdure.errors import UsageError
@@ -46,22 +45,16 @@ from perdure.messages import Message
 from perdure.ports import ConversationStore, StateStore
 from perdure.records import ThreadRecord
 from perdure.retries import retried
-from perdure.tools import ToolKind
+from perdure.running_calls import Dispatch, Outcome, RunningCalls, give_up
 from perdure.upkeep import AfterTurn, Compact, Notify, Upkeep
 from perdure.watch import View
 
 Complete = Callable[[CompleteRequest, int], Awaitable[CompleteResult]]
 """Makes a model call as the given attempt, into the store's turn buffer: `CompleteActivities.execute`."""
 
-Dispatch = Callable[[DispatchRequest], Awaitable[DispatchResult]]
-"""Runs a tool call and stages its result in the store: `DispatchActivities.execute`."""
-
 REFUSALS: Final = 10
 BATCH_INPUTS: Final = 500
 """Inputs that one sync takes."""
-
-WITHOUT_WORKFLOW: Final = frozenset[ToolKind]({"workflow", "thread", "activity"})
-"""Kinds of tools that only a thread's workflow can carry out."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +98,13 @@ class AgentThread:
         self._state = state
         self._thread = thread
         self._complete_call = complete
-        self._dispatch_call = dispatch
         self._owner = secrets.token_hex(8)
         self._inbox = Inbox()
         self._arrived = asyncio.Event()
         self._stepping = asyncio.Lock()
         self._asked = (0, 0, 0)
         self._too_long = (0, 0)
-        self._running: dict[str, asyncio.Task[DispatchResult | ApplicationError]] = {}
-        self._outside: set[str] = set()
+        self._calls = RunningCalls(thread, dispatch)
 
     @classmethod
     async def load(
@@ -168,17 +159,13 @@ class AgentThread:
             try:
                 return await self._step()
             except asyncio.CancelledError:
-                await self._stop_tools()
+                await self._calls.stop()
                 raise
 
     async def close(self) -> None:
         """Cancel tools that still run, and wait for what goes on beside. The thread can be loaded and goes on."""
-        await self._stop_tools()
+        await self._calls.stop()
         await self.upkeep.over()
-
-    async def _stop_tools(self) -> None:
-        await _give_up(self._running.values())
-        self._running.clear()
 
     async def sync(self) -> None:
         """Make durable what was decided since the last sync. Safe to repeat after a failure.
@@ -198,7 +185,7 @@ class AgentThread:
             UsageError: if something is not synced yet. The turn that made a call must be durable before the call runs,
                 or its result would have nothing to belong to after a crash.
         """
-        return self._take(call.call_id, await self._executed(self._execution(call)))
+        return self._take(call.call_id, await self._run(call))
 
     async def snapshot(self) -> ReplaySnapshot:
         """What a client that attaches now shows."""
@@ -222,7 +209,7 @@ class AgentThread:
         if turn is not None and turn.calls:
             await self._dispatch(turn)
         turn = self.history.open_turn
-        return self._has_ready() or (turn is not None and not self._waits_outside(turn))
+        return self._has_ready() or (turn is not None and not self._calls.are_outside(turn))
 
     async def _accept(self) -> None:
         """Take inputs and make them durable. What they interrupt is stopped after that: the store may know them."""
@@ -236,9 +223,7 @@ class AgentThread:
                 if self.history.changes_tree:
                     break
             await self.sync()
-            interrupted = [call.call_id for call in self.history.take_interrupted_tool_calls()]
-            self._outside.difference_update(interrupted)
-            await _give_up(self._running.pop(call_id) for call_id in interrupted if call_id in self._running)
+            await self._calls.give_up(call.call_id for call in self.history.take_interrupted_tool_calls())
             self.upkeep.tell_servers(self.history.take_cancelled(), closed=self.history.state.closed and not was_closed)
             if not self._has_ready():
                 return
@@ -294,7 +279,7 @@ class AgentThread:
             if self._is_open(turn):
                 self.history.fail_turn(f"The model call failed: {error.message}")
         finally:
-            await _give_up([call])
+            await give_up([call])
         await self.sync()
         if call.done() and not call.cancelled() and call.exception() is None and call.result().compact:
             self.compact(forced=False)
@@ -347,61 +332,33 @@ class AgentThread:
         """Run the calls of a step that is durable, until their group is settled or only waits for the outside."""
         while (current := self.history.open_turn) and self._is_open(turn) and current.calls:
             for call in current.calls:
-                if call.settled or call.awaits_approval or call.call_id in {*self._running, *self._outside}:
+                if call.settled or call.awaits_approval or call.call_id in self._calls:
                     continue
                 if call.outline.kind == "client":
-                    self._outside.add(call.call_id)
+                    self._calls.wait_outside(call.call_id)
                 else:
-                    self._running[call.call_id] = asyncio.create_task(self._executed(self._execution(call)))
-            if self._waits_outside(current):
+                    self._calls.start(call.call_id, self._run(call))
+            if self._calls.are_outside(current):
                 return
-            await self._wait(self._running.values())
-            for call_id in [call_id for call_id, task in self._running.items() if task.done()]:
-                self._take(call_id, self._running.pop(call_id).result())
+            await self._wait(self._calls.tasks)
+            for call_id, outcome in self._calls.take_done():
+                self._take(call_id, outcome)
             await self.sync()
 
-    def _execution(self, call: LiveCall) -> Awaitable[DispatchResult]:
+    def _run(self, call: LiveCall) -> Coroutine[Any, Any, Outcome]:
+        """A call that is on its way from now on. Raises UsageError if its turn is not durable yet."""
         if self.history.state.pending:
             raise UsageError(f"The call {call.call_id} may not run yet: sync first, so that its turn is durable.")
-        request = DispatchRequest(thread_id=self._thread.thread_id, agent=self._thread.agent, call_id=call.call_id)
         self.history.mark_dispatched(call.call_id)
-        if call.outline.kind in WITHOUT_WORKFLOW:
-            return _refuse(call)
-        return retried(lambda: self._dispatch_call(request), policy.DISPATCH.retry)
+        return self._calls.run(call)
 
-    async def _executed(self, execution: Awaitable[DispatchResult]) -> DispatchResult | ApplicationError:
-        try:
-            return await execution
-        except ApplicationError as error:
-            return error
-
-    def _take(self, call_id: str, result: DispatchResult | ApplicationError) -> DispatchResult:
+    def _take(self, call_id: str, result: Outcome) -> DispatchResult:
         if isinstance(result, ApplicationError):
             content = f"The tool could not be run: {result.message}"
             self.history.handle_content(ToolResult(call_id=call_id, outcome="error", content=content))
             return DispatchResult(outcome="error", preview=clip(content, PREVIEW_CHARS))
         if result.outcome == "pending":
-            self._outside.add(call_id)
+            self._calls.wait_outside(call_id)
         else:
             self.history.handle_content(ToolResult(call_id=call_id, staged=True))
         return result
-
-    def _waits_outside(self, turn: OpenTurn) -> bool:
-        unsettled = [call for call in turn.calls if not call.settled]
-        return bool(unsettled) and all(call.awaits_approval or call.call_id in self._outside for call in unsettled)
-
-
-async def _refuse(call: LiveCall) -> DispatchResult:
-    raise ApplicationError(
-        f"`{call.outline.tool}` is carried out by a thread's workflow, and this thread is driven without one.",
-        type=policy.ErrorType.USAGE,
-        non_retryable=True,
-    )
-
-
-async def _give_up(work: Iterable["asyncio.Task[Any]"]) -> None:
-    """Cancel what nobody waits for any more, and see it end; the store refuses whatever it still writes."""
-    tasks = list(work)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
