@@ -97,7 +97,7 @@ class MemoryBatch:
         if self._tree is None or in_tree is None:
             shape = self.draft.shape
             self.draft.apply(operation)
-            if isinstance(operation, StoreLateResult) and self.draft.shape != shape:
+            if isinstance(operation, StoreLateResult) and operation.message_id and self.draft.shape != shape:
                 self.answered.add(operation.message_id)
             return
         known = self._known(self._tree, in_tree) if isinstance(in_tree, ImportMessages) else None
