@@ -220,7 +220,8 @@ class ScreenTerminal:
 def split_row(text: Text, width: int) -> tuple[Text, Text]:
     """What fits into a row, cut between words if there are any, and the rest."""
     plain = text.plain
-    fits = next(n for n in range(len(plain), 0, -1) if cell_len(plain[:n]) <= width)
+    # One at least: a wide letter in a window of one column is cut by the terminal, and the rest goes on.
+    fits = next((n for n in range(len(plain), 0, -1) if cell_len(plain[:n]) <= width), 1)
     space = plain.rfind(" ", 0, fits + 1)
     cut = space if space > 0 else fits
     row, rest = text.divide([cut])

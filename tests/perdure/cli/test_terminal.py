@@ -27,3 +27,14 @@ def test_styles_survive_the_cut() -> None:
     assert (row.plain, rest.plain) == ("dim words", "here")
     assert [(span.start, span.end, span.style) for span in row.spans] == [(4, 9, "dim")]
     assert [span.style for span in rest.spans] == ["dim"]
+
+
+@given(st.text(st.sampled_from("a 漢🙂"), min_size=2, max_size=20))
+def test_a_window_of_one_column_ends_nothing(text: str) -> None:
+    """Each row takes at least a letter, also one that is too wide for it, so that a row is ended at some time."""
+    rows, rest = 0, Text(text)
+    while cell_len(rest.plain) > 1:
+        row, rest = split_row(rest, 1)
+        assert row.plain
+        rows += 1
+    assert rows <= len(text)
