@@ -17,8 +17,6 @@ from perdure.timer import MAX_SECONDS
 Grant = Literal["arguments", "tool"]
 """What a remembered decision is for: calls of the same tool with the same arguments, or all calls of the tool."""
 
-OptionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
-
 APPROVES: Final[Mapping[str, bool]] = {
     "allow_once": True,
     "allow_always": True,

@@ -102,10 +102,8 @@ async def test_a_turn_does_not_wait_for_a_compaction_that_was_ended(
     assert await stack.client.ask(thread, "three") == "you said three"
 
 
-async def test_a_run_after_the_one_that_began_a_compaction_hears_that_it_was_ended(
-    start_stack: StackFactory, thread: str
-) -> None:
-    """Temporal tells only the run that began it; a person asks for another one in the next run, and gets it."""
+async def compaction_ended_in_a_later_run(start_stack: StackFactory, thread: str) -> tuple[Talker, Stack]:
+    """A thread whose compaction is terminated when the run that began it is over."""
     talker = Talker(HANGING, limits=Limits(history_events=30))
     stack = await start_stack(talker.agent)
     await stack.client.ask(thread, "one")
@@ -116,6 +114,14 @@ async def test_a_run_after_the_one_that_began_a_compaction_hears_that_it_was_end
         await stack.client.ask(thread, f"{number}")
     assert len(await chained_runs(stack.temporal, thread)) > before
     await end_compaction(stack, thread, "terminate")
+    return talker, stack
+
+
+async def test_a_run_after_the_one_that_began_a_compaction_hears_that_it_was_ended(
+    start_stack: StackFactory, thread: str
+) -> None:
+    """Temporal tells only the run that began it; a person asks for another one in the next run, and gets it."""
+    talker, stack = await compaction_ended_in_a_later_run(start_stack, thread)
     talker.summary = "They said hello."
     await stack.client.compact(thread)
     await eventually(lambda: summed_up(stack, thread))
@@ -125,14 +131,7 @@ async def test_a_turn_in_a_later_run_does_not_wait_for_a_compaction_that_was_end
     start_stack: StackFactory, thread: str
 ) -> None:
     """What a run before began is not there any more: another one begins, and the turn is answered."""
-    talker = Talker(HANGING, limits=Limits(history_events=30))
-    stack = await start_stack(talker.agent)
-    await stack.client.ask(thread, "one")
-    await stack.client.compact(thread)
-    await talker.summarising()
-    for number in range(6):
-        await stack.client.ask(thread, f"{number}")
-    await end_compaction(stack, thread, "terminate")
+    talker, stack = await compaction_ended_in_a_later_run(start_stack, thread)
     talker.summary, talker.refusals = "They said hello.", 1
     assert await asyncio.wait_for(stack.client.ask(thread, "two"), 10) == "you said two"
 
@@ -145,14 +144,18 @@ async def test_compactions_that_follow_each_other_closely_all_come(start_stack: 
     for number in range(1, 9):
         await stack.client.compact(thread)
         await talker.summarising(number)
-        await eventually(lambda number=number: heard(stack, thread, number), interval=0.002)  # type: ignore[misc]
+        await until_heard(stack, thread, number)
 
 
-async def heard(stack: Stack, thread: str, times: int) -> bool:
-    """Whether compactions have told the thread so often how they went."""
-    events = [event async for event in stack.handle(thread).fetch_history_events()]
-    names = [event.workflow_execution_signaled_event_attributes.signal_name for event in events]
-    return names.count(COMPACTED) == times
+async def until_heard(stack: Stack, thread: str, times: int) -> None:
+    """Wait until compactions have told the thread so often how they went."""
+
+    async def is_heard() -> bool:
+        events = [event async for event in stack.handle(thread).fetch_history_events()]
+        names = [event.workflow_execution_signaled_event_attributes.signal_name for event in events]
+        return names.count(COMPACTED) == times
+
+    await eventually(is_heard, interval=0.002)
 
 
 async def test_twenty_requests_at_once_are_one_or_two_compactions(start_stack: StackFactory, thread: str) -> None:

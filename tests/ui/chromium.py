@@ -4,14 +4,12 @@ It is spoken to over a pair of pipes in the DevTools protocol, so it needs no po
 """
 
 import asyncio
-import base64
 import json
 import os
 import shutil
 import sys
 import tempfile
 from asyncio.subprocess import Process
-from pathlib import Path
 from typing import Any, Final, Self
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -117,11 +115,6 @@ class Page:
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise AssertionError(f"there is no {what} on the page; it shows:\n{await self.text()}") from None
-
-    async def screenshot(self, path: Path) -> None:
-        """Write what the page looks like as a PNG."""
-        answer = await self._call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     async def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         return await self._browser.call(method, self._session_id, **parameters)
