@@ -27,19 +27,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def own_postgres(own_database_url: str) -> AsyncGenerator[PostgresStore]:
+async def postgres(own_database_url: str) -> AsyncGenerator[PostgresStore]:
     """A store on a database of its own: one that was emptied often is planned for as if it stayed empty."""
     async with await PostgresStore.connect(own_database_url) as store:
         yield store
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def store(request: pytest.FixtureRequest) -> Store:
-    """Each store."""
-    if request.param == "memory":
-        return MemoryStore()
-    found: PostgresStore = request.getfixturevalue("own_postgres")
-    return found
 
 
 @pytest.fixture
