@@ -42,16 +42,20 @@ async def test_options_that_are_nonsense_are_told_of_in_a_sentence(start_stack: 
         words = {"id": f"m{number}", "text": what, "options": options}
         await stack.client.ask(thread, "hello")
         await stack.handle(thread).signal("user_message", words)
-        await eventually(lambda sentence=sentence: is_told(stack, thread, sentence), timeout=5)  # type: ignore[misc]
+        await until_told(stack, thread, sentence)
     assert await asyncio.wait_for(stack.client.ask(thread, "bye"), 10) == "you said bye"
     assert faults(await stack.client.history(thread)) == []
 
 
-async def is_told(stack: Stack, thread: str, sentence: str) -> bool:
-    """Whether the last turn or the thread's problems say this."""
-    problems = (await stack.client.status(thread)).problems
-    details = [message.status.detail for message in await stack.client.history(thread)]
-    return any(sentence in told for told in (*problems, *details) if told)
+async def until_told(stack: Stack, thread: str, sentence: str) -> None:
+    """Wait until a turn or the thread's problems say this."""
+
+    async def is_told() -> bool:
+        problems = (await stack.client.status(thread)).problems
+        details = [message.status.detail for message in await stack.client.history(thread)]
+        return any(sentence in told for told in (*problems, *details) if told)
+
+    await eventually(is_told, timeout=5)
 
 
 async def test_files_that_are_not_there_are_shown_as_such(start_stack: StackFactory, thread: str) -> None:
@@ -60,16 +64,20 @@ async def test_files_that_are_not_there_are_shown_as_such(start_stack: StackFact
     for number, file in enumerate(FILES):
         await stack.client.ask(thread, "hello")
         await stack.handle(thread).signal("user_message", {"id": f"m{number}", "text": "look", "files": [file]})
-        await eventually(lambda count=4 * (number + 1): is_settled(stack, thread, count))  # type: ignore[misc]
+        await until_settled(stack, thread, count=4 * (number + 1))
     messages = await stack.client.history(thread)
     assert [message.status.state for message in messages if message.role == "assistant"] == ["complete"] * 6
     assert faults(messages) == []
 
 
-async def is_settled(stack: Stack, thread: str, count: int) -> bool:
-    """Whether there are so many messages, the last one an answer that is over."""
-    messages = await stack.client.history(thread)
-    return len(messages) == count and messages[-1].status.state in ("complete", "incomplete")
+async def until_settled(stack: Stack, thread: str, count: int) -> None:
+    """Wait until there are so many messages, the last one an answer that is over."""
+
+    async def is_settled() -> bool:
+        messages = await stack.client.history(thread)
+        return len(messages) == count and messages[-1].status.state in ("complete", "incomplete")
+
+    await eventually(is_settled)
 
 
 class Odd:
@@ -97,9 +105,9 @@ class Odd:
 
 ODD: tuple[object, ...] = (
     "text",
-    Context(instructions=5, messages=[object()]),  # type: ignore[arg-type,list-item]  # pyright: ignore
-    Context(messages=None),  # type: ignore[arg-type]  # pyright: ignore
-    Context(tools=[5]),  # type: ignore[list-item]  # pyright: ignore
+    Context(instructions=5, messages=[object()]),  # type: ignore[arg-type,list-item]  # pyright: ignore  # a mistake
+    Context(messages=None),  # type: ignore[arg-type]  # pyright: ignore  # a mistake
+    Context(tools=[5]),  # type: ignore[list-item]  # pyright: ignore  # a mistake
     Context(instructions="a\0b\ud800", messages=["\0\udfff"]),
     Context(messages=["x" * 5_000_000]),
     asyncio.CancelledError(),
