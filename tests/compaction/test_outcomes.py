@@ -7,14 +7,17 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from perdure import ids
+from perdure.compaction import Compaction
 from perdure.contract import CompactResult
 from perdure.errors import ThreadClosed, ThreadNotFound
 from perdure.limits import Limits
 from perdure.testing import Reply
+from perdure.thread_calls import ThreadCalls
+from tests.compaction.driven import Held
 from tests.eventually import eventually
 from tests.stack import Stack
 from tests.workflows.conftest import StackFactory
-from tests.workflows.test_compactions import Talker, summed_up
+from tests.workflows.test_compactions import WINDOW, Talker, summed_up
 
 
 async def test_it_is_there_when_the_call_returns(start_stack: StackFactory, thread: str) -> None:
@@ -52,18 +55,29 @@ async def test_a_failure_is_told_with_its_reason(start_stack: StackFactory, thre
 
 @pytest.mark.parametrize("events", [1, 1_000])
 async def test_one_that_is_under_way_is_the_one_that_is_waited_for(
-    start_stack: StackFactory, thread: str, events: int
+    start_stack: StackFactory, thread: str, events: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if an earlier run of the thread has begun it: one summary is made, and all get its outcome."""
-    talker = Talker(summary=Reply("They said hello.", start_delay_s=1.0))
+    attached: list[str | None] = []
+    compacted = ThreadCalls.compacted
+
+    async def counted(calls: ThreadCalls, thread_id: str, run_id: str | None) -> CompactResult:
+        attached.append(run_id)
+        return await compacted(calls, thread_id, run_id)
+
+    monkeypatch.setattr(ThreadCalls, "compacted", counted)
+    held = Held()
+    talker = Talker(compaction=Compaction(context_window=WINDOW, keep=0.0, model=held.model))
     talker.agent.limits = Limits(history_events=events)
     stack = await start_stack(talker.agent)
     await stack.client.ask(thread, "one")
     await stack.client.compact(thread)
-    await eventually(lambda: talker.summariser.requests)
-    results = await asyncio.gather(*(stack.client.compact(thread, wait=True) for _ in range(3)))
-    assert [result.outcome for result in results] == ["done"] * 3
-    assert len(talker.summariser.requests) == 1
+    await held.reached.wait()
+    waiting = [asyncio.create_task(stack.client.compact(thread, wait=True)) for _ in range(3)]
+    await eventually(lambda: len(attached) == 3, timeout=30)
+    held.release.set()
+    assert [(await one).outcome for one in waiting] == ["done"] * 3
+    assert len(held.model.requests) == 1
 
 
 async def test_one_that_is_ended_from_outside_is_a_failure(start_stack: StackFactory, thread: str) -> None:

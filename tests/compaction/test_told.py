@@ -1,5 +1,6 @@
 """What readers are told when a compaction is over."""
 
+import asyncio
 from contextlib import aclosing
 
 from perdure.batch import AppendMessage
@@ -19,8 +20,10 @@ async def test_a_watcher_is_told_while_the_conversation_goes_on(start_stack: Sta
     async with aclosing(stack.client.watch(thread)) as events:
         view.apply(await anext(events))
         await stack.client.compact(thread)
-        while view.summary is None:
-            view.apply(await anext(events))
+        async with asyncio.timeout(30):
+            while view.summary is None:
+                view.apply(await anext(events))
+    assert view.summary is not None
     assert "They said hello." in view.summary.text
     assert view.summary == (await stack.store.load_history_with_ancestors(thread)).summary
     assert [message.role for message in view.messages] == ["user", "assistant"]

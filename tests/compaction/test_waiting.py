@@ -15,7 +15,7 @@ from perdure.testing import Reply
 from tests.eventually import eventually
 from tests.stack import Stack
 from tests.workflows.conftest import StackFactory
-from tests.workflows.test_compactions import Talker, summed_up
+from tests.workflows.test_compactions import Talker
 from workflows.thread import ThreadWorkflow
 
 
@@ -47,12 +47,12 @@ async def test_one_of_an_earlier_run_that_is_ended_from_outside_is_noticed(
     async def was_asked_about() -> bool:
         return await refused_starts(stack, thread) > 1
 
-    await eventually(was_asked_about)
+    await eventually(was_asked_about, timeout=30)
     assert len(talker.summariser.requests) == 1
     run_id = (await stack.handle(thread).describe()).run_id
     talker.summary = "They said hello."
     await stack.temporal.get_workflow_handle(ids.compaction_id(thread)).terminate()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         turn = await stack.client.wait_settled(thread, accepted.message_id)
     assert turn.status.state == "complete"
     assert "They said hello." in talker.first_words
@@ -68,6 +68,11 @@ async def replayed(history: WorkflowHistory) -> Exception | None:
         workflows=[ThreadWorkflow], workflow_runner=UnsandboxedWorkflowRunner(), data_converter=data_converter
     )
     return (await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure
+
+
+async def says(stack: Stack, thread: str, words: str) -> bool:
+    """Whether the last lines of the thread have these words."""
+    return words in str(await stack.handle(thread).query("transcript"))
 
 
 class Slow:
@@ -98,13 +103,10 @@ async def test_a_turn_waits_for_no_other_compaction_than_its_own(
     await stack.client.ask(thread, "one")
     talker.refusals = 1
     accepted = await stack.client.send(thread, "two")
-    await eventually(lambda: summed_up(stack, thread), timeout=20)
+    # The thread has heard of it, so its turn has taken the outcome: that is in the store a moment before.
+    await eventually(lambda: says(stack, thread, "summed up"), timeout=30)
     await stack.client.compact(thread)
     turn = await stack.client.wait_settled(thread, accepted.message_id)
     assert (turn.status.state, turn.status.detail) == ("complete", None)
-
-    async def found_nothing() -> bool:
-        return "nothing that could be left out" in str(await stack.handle(thread).query("transcript"))
-
-    await eventually(found_nothing)
+    await eventually(lambda: says(stack, thread, "nothing that could be left out"), timeout=30)
     slow.release.set()
