@@ -1,4 +1,4 @@
-"""The servers of a run: one PostgreSQL, with a database of its own for each test, and one Temporal.
+"""The servers of a run: one PostgreSQL, with a database for each test, and one Temporal.
 
 They are here and nowhere else since a fixture that is imported by several conftest modules is several fixtures to
 pytest: each would start a server of its own, and keep it to the end of the run.
@@ -17,7 +17,7 @@ from perdure.connection import connect_temporal
 from perdure.dev.temporal_server import TemporalServer
 from stores.embedded import EmbeddedPostgres
 from stores.migrate import migrate
-from tests.databases import execute, in_database, new_database
+from tests.databases import Databases, execute, in_database
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -44,10 +44,17 @@ async def template_database(postgres_url: str) -> AsyncGenerator[str]:
     await execute(postgres_url, f"drop database {name}")
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def databases(postgres_url: str, template_database: str) -> AsyncGenerator[Databases]:
+    """Those that the tests of the run hand on."""
+    async with Databases(postgres_url, template_database) as databases:
+        yield databases
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def database_url(postgres_url: str, template_database: str) -> AsyncGenerator[str]:
-    """A fresh database with the tables of this release."""
-    async with new_database(postgres_url, template_database) as url:
+async def database_url(databases: Databases) -> AsyncGenerator[str]:
+    """An empty database with the tables of this release; a test that changes more than rows makes one of its own."""
+    async with databases.lend() as url:
         yield url
 
 
