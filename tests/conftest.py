@@ -60,8 +60,12 @@ async def database_url(databases: Databases) -> AsyncGenerator[str]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def temporal_server() -> AsyncGenerator[TemporalServer]:
-    """The server that all tests of the run share."""
-    async with TemporalServer() as server:
+    """The server that all tests of the run share; on it a thread's next run begins as soon as the last one has ended.
+
+    By default Temporal makes it wait until the last one is a second old. `tests/workflows/test_run_end.py` has a server
+    that does.
+    """
+    async with TemporalServer(dynamic_config=['history.workflowIdReuseMinimalInterval="0s"']) as server:
         yield server
 
 

@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from perdure import ids
 from perdure.agent import Agent
 from perdure.builtins import Threads
+from perdure.connection import connect_temporal
+from perdure.dev.temporal_server import TemporalServer
 from perdure.limits import Limits
-from perdure.testing import Call, Reply
+from perdure.testing import Call, Reply, ScriptedModel
+from perdure.watch import answer_text
+from stores.postgres import PostgresStore
 from tests.eventually import eventually
 from tests.recorded import chained_runs
 from tests.stack import Stack
@@ -58,3 +63,25 @@ async def test_an_event_taken_between_two_runs_gets_its_thread(
         gated.gate.set()
         await eventually(lambda: model.requests_of(child))
         assert len(await chained_runs(temporal, thread)) > 2
+
+
+async def test_words_that_come_before_the_next_run_has_begun_are_answered(store: PostgresStore, thread: str) -> None:
+    """Temporal lets a run wait that follows another too soon: what is posted meanwhile is there when it begins."""
+    model = ScriptedModel(lambda asked: f"you said {asked.user_text}")
+    async with TemporalServer(dynamic_config=['history.workflowIdReuseMinimalInterval="2s"']) as server:
+        temporal = await connect_temporal({"target_host": server.address})
+        async with Stack(temporal, store, [Agent("a", model=model, limits=Limits(history_events=5))]) as stack:
+            assert await stack.client.ask(thread, "n0") == "you said n0"
+
+            async def run_that_waits() -> int:
+                """Its number: all that has happened in it is that it was started."""
+                runs = await chained_runs(temporal, thread)
+                return len(runs) - 1 if len(runs[-1]) == 1 else 0
+
+            number = await eventually(run_that_waits)
+            posted = await stack.client.post(thread, "n1")
+            assert answer_text(await stack.client.wait_settled(thread, posted)) == "you said n1"
+            # The control: they did come before it began.
+            _, second, *_ = (await chained_runs(temporal, thread))[number]
+            assert second.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+            assert [message.role for message in await stack.client.history(thread)] == ["user", "assistant"] * 2
