@@ -24,7 +24,8 @@ def create_app(client: PerdureClient, settings: Settings, *, patience: timedelta
     callbacks = Callbacks(
         client.store, ThreadCalls(client.temporal, settings.task_queue, patience), settings.callback_bytes
     )
-    app = FastAPI(title="Perdure", docs_url=None, redoc_url=None, openapi_url=None)
+    # Nothing is redirected: whoever posts takes that for a refusal.
+    app = FastAPI(title="Perdure", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.add_exception_handler(Refusal, refused)
     app.add_exception_handler(HTTPException, http_error)
     app.include_router(callback_routes(callbacks))

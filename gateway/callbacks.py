@@ -145,8 +145,10 @@ def callback_routes(callbacks: Callbacks) -> APIRouter:
     # The thread is all that is left of the path: its id may hold slashes, and a path is unquoted before it is split.
     # Not `router.post`: what FastAPI does for parameters would be a fifth of the work that a callback makes.
     path = "/callbacks/{thread_id:path}/{call_id}/{token}"
-    router.add_route(path, receive, methods=["POST"])
-    router.add_route(path, permit, methods=["OPTIONS"])
+    # Some servers put a slash behind every URL, and take the redirect that they would get for a refusal.
+    for route in (path, f"{path}/"):
+        router.add_route(route, receive, methods=["POST"])
+        router.add_route(route, permit, methods=["OPTIONS"])
     return router
 
 
