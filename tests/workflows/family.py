@@ -1,5 +1,6 @@
 """A model for a family of threads: what each of them says follows from the task that it was spawned with."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -178,6 +179,18 @@ async def closed(stack: Stack, thread_id: str, timeout: float = 20) -> None:
 def family(model: Family, **options: Any) -> Agent:
     """An agent whose threads are this family."""
     return Agent("a", model=model, toolsets=[Threads(**options)])
+
+
+def with_work(agent: Agent, may_end: asyncio.Event) -> Agent:
+    """The agent with one more tool, `work`, which takes until it may end."""
+
+    @agent.tool
+    async def work() -> str:
+        """Work."""
+        await may_end.wait()
+        return "worked"
+
+    return agent
 
 
 async def reports(stack: Stack, thread: str) -> list[str]:

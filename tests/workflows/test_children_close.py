@@ -21,7 +21,7 @@ from tests.eventually import eventually
 from tests.recorded import chain
 from tests.stack import Stack
 from tests.workflows.conftest import StackFactory
-from tests.workflows.family import ROOT, Family, Line, Me, child_of, closed, closing, spawn
+from tests.workflows.family import ROOT, Family, Line, Me, child_of, closed, closing, spawn, with_work
 from tests.workflows.soundness import assert_sound
 
 
@@ -84,13 +84,7 @@ async def test_other_calls_of_the_step_end_before_the_thread_does(start_stack: S
     def one(who: Me) -> Reply:
         return Reply(Call("work"), Call("close_thread", {"thread_id": who.id}), Call("work"))
 
-    agent = Agent("a", model=(model := Family({ROOT: root, "one": one})), toolsets=[Threads()])
-
-    @agent.tool
-    async def work() -> str:
-        await finish.wait()
-        return "worked"
-
+    agent = with_work(Agent("a", model=(model := Family({ROOT: root, "one": one})), toolsets=[Threads()]), finish)
     stack = await start_stack(agent)
     await stack.client.ask(thread, "go", id="m1")
     child = child_of(thread)
@@ -184,13 +178,7 @@ async def test_words_that_reach_a_thread_while_it_closes_are_turned_away(
     def one(who: Me) -> Reply:
         return Reply(Call("close_thread", {"thread_id": who.id}), Call("work"))
 
-    agent = Agent("a", model=(model := Family({ROOT: root, "one": one})), toolsets=[Threads()])
-
-    @agent.tool
-    async def work() -> str:
-        await finish.wait()
-        return "worked"
-
+    agent = with_work(Agent("a", model=(model := Family({ROOT: root, "one": one})), toolsets=[Threads()]), finish)
     stack = await start_stack(agent)
     await stack.client.ask(thread, "go", id="m1")
     child = child_of(thread)

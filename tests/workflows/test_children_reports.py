@@ -31,6 +31,7 @@ from tests.workflows.family import (
     reports,
     results,
     spawn,
+    with_work,
 )
 from tests.workflows.soundness import assert_sound
 
@@ -75,13 +76,7 @@ async def test_reports_wait_for_a_busy_parent(start_stack: StackFactory, thread:
             "one": [*map(reporting, FIVE), closing()],
         }
     )
-    agent = family(model)
-
-    @agent.tool
-    async def work() -> str:
-        await finish.wait()
-        return "worked"
-
+    agent = with_work(family(model), finish)
     stack = await start_stack(agent)
     accepted = await stack.client.send(thread, "go", id="m1")
 
@@ -106,13 +101,7 @@ async def test_reports_wake_a_parent_that_hibernates(start_stack: StackFactory, 
         return Reply(Call("work")) if who.answered == 0 else reporting(*FIVE) if who.answered == 1 else "done"
 
     model = Family({ROOT: _root, "one": child})
-    agent = Agent("a", model=model, toolsets=[Threads()], limits=Limits(idle=timedelta(seconds=0.3)))
-
-    @agent.tool
-    async def work() -> str:
-        await report.wait()
-        return "worked"
-
+    agent = with_work(Agent("a", model=model, toolsets=[Threads()], limits=Limits(idle=timedelta(seconds=0.3))), report)
     stack = await start_stack(agent)
     await stack.client.send(thread, "go", id="m1")
 
@@ -132,13 +121,7 @@ async def test_whoever_has_asked_gets_the_answer_after_a_report_that_came_in_bet
     model = Family(
         {ROOT: lambda who: Reply(Call("work"), *spawn(who, "one").items) if who.answered == 0 else who.heard}
     )
-    agent = family(model)
-
-    @agent.tool
-    async def work() -> str:
-        await finish.wait()
-        return "worked"
-
+    agent = with_work(family(model), finish)
     stack = await start_stack(agent)
     asking = asyncio.create_task(stack.client.ask(thread, "go", id="m1"))
 
@@ -246,13 +229,7 @@ async def test_messages_go_to_children_of_ones_own_only(start_stack: StackFactor
             "two": ["I idle"],
         }
     )
-    agent = family(model)
-
-    @agent.tool
-    async def work() -> str:
-        await release.wait()
-        return "worked"
-
+    agent = with_work(family(model), release)
     stack = await start_stack(agent)
     await stack.client.ask(thread, "go", id="m1")
     release.set()
