@@ -83,6 +83,19 @@ def test_a_new_attempt_is_said() -> None:
     assert reader.lines == ["It is rai", "↻ The model call is tried again; the answer starts over.", "It is sunny."]
 
 
+def test_a_long_summary_is_clipped_as_results_are() -> None:
+    """On one line, made safe: who wants all of it finds it in the export. A result of the same words is the measure."""
+    text = "So far.\n\x1b" + "and so on " * 500
+    reader = Reader(QUESTION.with_(parts=(TextPart(text="Weather?"),)), ANSWER.with_(parts=(CALL,)))
+    reader.tell(summary=Summary(id="s", thread_id="t", message_id=QUESTION.id, parts=1, text=text))
+    reader.commit(ToolResultPart(call_id="c1", content=text, size_bytes=len(text)), at=1)
+    summary, result = reader.lines[-2:]
+    assert summary.startswith("≡ Up to “Weather?” the model now reads only this summary: So far. �and so on")
+    assert summary.endswith("…")
+    assert summary.partition("summary: ")[2] == result.partition(": ")[2].partition(" (5,0")[0]
+    assert len(summary) < 400
+
+
 @pytest.mark.parametrize(
     ("parts", "line"),
     [
