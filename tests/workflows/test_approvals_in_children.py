@@ -7,9 +7,7 @@ from typing import Literal
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from perdure.agent import Agent
 from perdure.approval import ApprovalOption, ApprovalRequest
-from perdure.builtins import Threads
 from perdure.errors import ThreadClosed, UsageError
 from perdure.limits import Limits
 from perdure.messages import Message, ToolCallPart, ToolResultPart
@@ -18,73 +16,9 @@ from tests.chaos.faults import faults
 from tests.eventually import eventually
 from tests.stack import Stack
 from tests.workflows.conftest import StackFactory
-from tests.workflows.family import ROOT, Family, Me, Role, child_of, closed, is_idle, made, reports, results, spawn
+from tests.workflows.family import ROOT, Me, child_of, closed, is_idle, reports, results, spawn
+from tests.workflows.household import PAY, Household, closing_with_what_was_heard, root
 from tests.workflows.soundness import assert_sound
-
-PAY = Reply(Call("pay", {"amount": 3}))
-
-
-class Household:
-    """A root that spawns `one` when it is told to go; `one` pays, and closes with the words of the result."""
-
-    def __init__(
-        self,
-        thread: str,
-        *,
-        one: Role | None = None,
-        limits: Limits | None = None,
-        asked: ApprovalRequest | None = None,
-    ) -> None:
-        self.thread = thread
-        self.child = child_of(thread)
-        self.paid: list[int] = []
-        self.model = Family({ROOT: _root, "one": one or [PAY, _closing_with_what_was_heard]})
-        self.agent = Agent("a", model=self.model, toolsets=[Threads()], limits=limits or Limits())
-
-        @self.agent.tool(approval=lambda arguments: asked or True)
-        async def pay(amount: int = 0) -> str:
-            """Pay."""
-            self.paid.append(amount)
-            return f"paid {amount}"
-
-    async def paused(self, stack: Stack, thread: str | None = None, *, count: int = 1) -> list[str]:
-        """The calls of a thread, the child if none is named, that wait, once its turn waits for nothing but people."""
-        name = thread or self.child
-        await made(stack, name)
-
-        async def found() -> list[str]:
-            calls = [one.call_id for one in await stack.client.approvals(name)]
-            messages = await stack.client.history(name)
-            rests = bool(messages) and messages[-1].status.state == "requires_action"
-            return calls if rests and len(calls) == count else []
-
-        return await eventually(found, timeout=20)
-
-    async def begin(self, stack: Stack) -> str:
-        """Set the family to work; returns the call of the child that waits, when its parent idles."""
-        await stack.client.ask(self.thread, "go", id="m1")
-        (call_id,) = await self.paused(stack)
-        assert self.paid == []
-        return call_id
-
-    async def assert_heard(self, stack: Stack, *expected: str) -> None:
-        """The child closes, and its parent hears this of it and answers."""
-        await closed(stack, self.child)
-        await eventually(lambda: _heard(stack, self.thread, list(expected)), timeout=20)
-
-
-def _root(who: Me) -> Reply | str:
-    if who.heard:
-        return "noted"
-    return {"go": spawn(who, "one"), "pay": PAY}.get(who.asked.user_text, "I am here")
-
-
-def _closing_with_what_was_heard(who: Me) -> Reply:
-    return Reply(Call("close_thread", {"thread_id": who.id, "report_to_parent": who.heard}))
-
-
-async def _heard(stack: Stack, thread: str, expected: list[str]) -> bool:
-    return await reports(stack, thread) == expected and await is_idle(stack, thread)
 
 
 async def _sleeps(stack: Stack, *threads: str) -> bool:
@@ -183,7 +117,7 @@ ALWAYS = ApprovalRequest(
 
 async def test_a_lasting_decision_of_a_child_is_for_that_child(start_stack: StackFactory, thread: str) -> None:
     """Its next call runs unasked; the same call of its parent is asked about, and so is that of the next child."""
-    house = Household(thread, one=[PAY, PAY, _closing_with_what_was_heard], asked=ALWAYS)
+    house = Household(thread, one=[PAY, PAY, closing_with_what_was_heard], asked=ALWAYS)
     stack = await start_stack(house.agent)
     await stack.client.decide(house.child, await house.begin(stack), option_id="always")
     await house.assert_heard(stack, "paid 3")
@@ -264,7 +198,7 @@ async def test_words_to_a_parent_leave_the_questions_below_it_alone(start_stack:
     house = Household(thread)
     stack = await start_stack(house.agent)
     call_id = await house.begin(stack)
-    house.model.roles[ROOT] = lambda who: Reply("on and on", hang=True) if who.asked.user_text == "talk" else _root(who)
+    house.model.roles[ROOT] = lambda who: Reply("on and on", hang=True) if who.asked.user_text == "talk" else root(who)
     await stack.client.send(thread, "talk", id="m2")
     await eventually(lambda: len(house.model.requests_of(thread)) == 3)
     assert await stack.client.ask(thread, "enough", id="m3") == "I am here"
@@ -279,14 +213,14 @@ async def test_a_message_of_the_parent_waits_for_the_decision(start_stack: Stack
 
     def one(who: Me) -> Reply | str:
         if "hurry" in who.heard:
-            return _closing_with_what_was_heard(who)
+            return closing_with_what_was_heard(who)
         return PAY
 
     house = Household(thread, one=one)
     stack = await start_stack(house.agent)
     call_id = await house.begin(stack)
     tell = Reply(Call("send_message_to_child", {"thread_id": house.child, "message": "hurry"}))
-    house.model.roles[ROOT] = lambda who: tell if who.asked.user_text == "tell" and not who.heard else _root(who)
+    house.model.roles[ROOT] = lambda who: tell if who.asked.user_text == "tell" and not who.heard else root(who)
     await stack.client.ask(thread, "tell", id="m2")
 
     async def waits_in_the_child() -> bool:
