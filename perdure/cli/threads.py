@@ -16,7 +16,7 @@ from perdure.cli.questions import choice_lines
 from perdure.client import PerdureClient
 from perdure.codec import clip, dumps
 from perdure.contract import Retry, SubscriptionStatus, ThreadStatus
-from perdure.errors import UsageError
+from perdure.errors import ThreadNotFound, UsageError
 from perdure.inputs import InputId
 from perdure.ports import Store
 from perdure.quantity import quantity
@@ -58,9 +58,12 @@ def interrupt(
 
     async def run(client: PerdureClient) -> None:
         # Looked for before: afterwards it may have ended already.
-        turn, working = await asyncio.gather(_turn(client.store, thread), _working_below(client.store, thread))
+        turn, working = await _turn(client.store, thread), await _working_below(client.store, thread)
         await client.interrupt(thread, reason)
-        typer.echo(_stopped_words(turn, "is being stopped", working))
+        if turn is None:
+            typer.echo("The thread has not begun yet; it is told to stop as soon as a worker takes it up.")
+        else:
+            typer.echo(_stopped_words(turn, "is being stopped", working))
 
     with_client(run)
 
@@ -90,9 +93,12 @@ def _stopped_words(turn: int, what: str, working: int) -> str:
     return f"No turn was running here; {told}" if working else "Nothing was running."
 
 
-async def _turn(store: Store, thread_id: str) -> int:
-    """The turn that is under way, as the store knows it; 0 if none is."""
-    message = open_turn(await store.load_tail(thread_id, processed=0))
+async def _turn(store: Store, thread_id: str) -> int | None:
+    """The turn that is under way, as the store knows it; 0 if none is, None of a thread that was never taken up."""
+    try:
+        message = open_turn(await store.load_tail(thread_id, processed=0))
+    except ThreadNotFound:
+        return None
     return message.turn if message else 0
 
 

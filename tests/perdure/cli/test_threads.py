@@ -19,6 +19,7 @@ from perdure.messages import Status, Usage
 from perdure.records import Choice
 from perdure.testing import Asked, Reply, ScriptedModel
 from perdure.waiting import PendingApproval
+from tests.perdure.cli.desk import Desk
 from tests.workflows.conftest import StackFactory
 
 
@@ -91,6 +92,20 @@ async def test_one_command_for_each_thing(
     assert await perdure("close", f"{thread}-2") == (0, "The thread was closed already.\n")
     code, error = await perdure("status", "nope")
     assert (code, error) == (2, "perdure: There is no thread 'nope'; `perdure start` and `client.start` begin one.\n")
+
+
+@pytest.mark.slow
+async def test_a_thread_that_no_worker_has_taken_up_is_interrupted(desk: Desk) -> None:
+    """Its words wait for a worker, and so does what stops them; a thread that there is not is the control."""
+    assert "There is no thread" in await desk.fails("interrupt")
+    await desk.stack.stop_worker()
+    await desk.client.post(desk.thread, "hang")
+    assert await desk.does("interrupt") == (
+        "The thread has not begun yet; it is told to stop as soon as a worker takes it up.\n"
+    )
+    await desk.stack.start_worker()
+    assert await desk.client.ask(desk.thread, "hi") == "answer 1 to hi"
+    assert await desk.does("interrupt") == "Nothing was running.\n"
 
 
 def test_the_status_says_who_waits_for_what() -> None:
