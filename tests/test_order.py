@@ -1,5 +1,6 @@
-"""The order of the tests where several processes take whole files: the long ones must not be left for the end."""
+"""How a run of the tests begins: long files first where several processes take them, and little for the collector."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,3 +62,11 @@ def test_files_with_the_most_slow_tests_come_first() -> None:
 def test_one_process_keeps_the_order_of_the_files() -> None:
     """Whoever runs some tests sees them in the order in which they are named."""
     assert ordered(Alone(), COLLECTED) == [item.name for item in COLLECTED]
+
+
+def test_the_collector_leaves_out_what_stays() -> None:
+    """The pytest that runs this, its own test among it, is not walked through again; what a test makes is."""
+    made = [object()]
+    tracked = {id(each) for each in gc.get_objects()}
+    assert id(test_the_collector_leaves_out_what_stays) not in tracked
+    assert id(made) in tracked
