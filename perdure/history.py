@@ -81,13 +81,15 @@ class HistoryManager:
         pauses: bool = True,
         hooks: bool = False,
         resumes: bool = True,
+        dropped: int = 0,
     ) -> Self:
-        """Restore a thread from what `StateStore.load_tail` read. For the flags see `HistoryState`.
+        """Restore a thread from what `StateStore.load_tail` read. For the flags, and `dropped`, see `HistoryState`.
 
         A turn that was open when its last owner vanished is open again, with its calls as they were: it goes on
         where it stopped, since steps and calls are idempotent by their keys.
         """
-        manager = cls(restored(tail, limits or SubscriptionLimits(), pauses=pauses, hooks=hooks, resumes=resumes))
+        flags = {"pauses": pauses, "hooks": hooks, "resumes": resumes}
+        manager = cls(restored(tail, limits or SubscriptionLimits(), **flags, dropped=dropped))
         if manager.state.closed:
             manager._decide(Intake.end)
         elif manager.open_turn and manager.open_turn.calls:

@@ -127,8 +127,9 @@ class HistoryState(Wire):
     waits for people, and not `open`. `remembered` are decisions for calls to come. Of turns that rest, `answered` says
     that one may have got all its results, and `deadline` is the first time at which a call of one ends by itself. With
     `pauses` a turn that waits for people says so in its status: runs of older releases did not. `dismissed` says that a
-    person has closed the thread, and no call of its own. With `hooks` turns that have settled are kept in `ended` until they are handed out. With
-    `resumes` turns that rest go on when nothing is lacking: in runs of older releases they waited to be shown.
+    person has closed the thread, and no call of its own. With `hooks` turns that have settled are kept in `ended` until
+    they are handed out. With `resumes` turns that rest go on when nothing is lacking: in runs of older releases they
+    waited to be shown.
     """
 
     thread_id: str
@@ -190,7 +191,13 @@ def standing(state: HistoryState) -> Phase:
 
 
 def restored(
-    tail: Tail, limits: SubscriptionLimits, *, pauses: bool, hooks: bool = False, resumes: bool = True
+    tail: Tail,
+    limits: SubscriptionLimits,
+    *,
+    pauses: bool,
+    hooks: bool = False,
+    resumes: bool = True,
+    dropped: int = 0,
 ) -> HistoryState:
     """The state of a thread from what `StateStore.load_tail` read."""
     thread = tail.thread
@@ -217,6 +224,7 @@ def restored(
         pauses=pauses,
         hooks=hooks,
         resumes=resumes,
+        dropped=dropped,
         answered=resumes and tail.answered,
         deadline=tail.deadline if resumes else None,
     )

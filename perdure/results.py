@@ -8,7 +8,7 @@ from perdure.contract import PREVIEW_CHARS, TreeChanged
 from perdure.control import ThreadControl, made
 from perdure.errors import CallNotOpen, UnknownMessage, UsageError
 from perdure.inputs import Event, ToolResult
-from perdure.messages import Outcome, ToolResultPart
+from perdure.messages import Outcome, ToolCallPart, ToolResultPart
 from perdure.rap.token import CALLBACK_KEY, callback_token, callback_url
 from perdure.settings import load_settings
 
@@ -30,7 +30,7 @@ class ThreadResults(ThreadControl):
         message_id: str | None = None,
         preliminary: bool = False,
     ) -> TreeChanged | None:
-        """Give the result of a call. Safe to repeat: a call takes one result, later ones are dropped.
+        """Give the result of a call, on whatever branch. Safe to repeat: it takes one result, later ones are dropped.
 
         Args:
             thread_id: the thread.
@@ -47,8 +47,8 @@ class ThreadResults(ThreadControl):
             nobody is told, and no worker need be up.
 
         Raises:
-            UsageError: if the content is no JSON value, or the thread, where it is waited for, does not take it: nobody
-                waits for it, or the call has another result already.
+            UsageError: if the content is no JSON value, the thread has no such call, or the thread, where it is waited
+                for, does not take it: nobody waits for it, or the call has another result already.
         """
         start = await self._open(thread_id)
         text = _text(content)
@@ -65,6 +65,7 @@ class ThreadResults(ThreadControl):
             preliminary=preliminary,
         )
         if message_id is None and not preliminary:
+            await self._check_known(thread_id, call_id)
             await self._calls.signal_with_start(thread_id, "tool_result", result, start)
             return None
         taken = await self._calls.update_with_start(thread_id, "add_result", result, TreeChanged, start)
@@ -117,6 +118,23 @@ class ThreadResults(ThreadControl):
             final=final,
         )
         await self._calls.signal_with_start(thread_id, "event", event, start)
+
+    async def _check_known(self, thread_id: str, call_id: str) -> None:
+        """Whether the thread has such a call, asked of the store: nobody is woken for one that there never was.
+
+        One that is over is known too: whoever brings its result once more has done nothing wrong.
+        """
+        try:
+            await self.store.get_call(thread_id, call_id)
+            return
+        except CallNotOpen:
+            pass
+        # In this order: people see a call while it streams, and it may be stored while this looks for it.
+        live = (await self.store.snapshot(thread_id)).live
+        streaming = live.parts if live else ()
+        stored = (part for one in (await self.store.load_tree(thread_id)).messages for part in one.message.parts)
+        if not any(isinstance(part, ToolCallPart) and part.call_id == call_id for part in (*streaming, *stored)):
+            raise UsageError(f"There is no call {clip(call_id, PREVIEW_CHARS)!r} in this thread.")
 
     async def _check_counted(self, thread_id: str, message_id: str, given: ToolResult) -> None:
         """Whether a result is the one that its call has: what a tool has returned is never replaced.

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, Self
 
 from temporalio.client import Client, WorkflowHandle
@@ -10,8 +11,10 @@ from temporalio.worker import Worker
 from perdure import ids
 from perdure.agent import Agent, Agents
 from perdure.client import PerdureClient
+from perdure.inputs import ToolResult
 from perdure.ports import Store
 from perdure.settings import Settings
+from perdure.thread_calls import ThreadCalls
 from worker import create_worker
 
 
@@ -54,6 +57,11 @@ class Stack:
         """Another worker takes over."""
         await self.stop_worker()
         await self.start_worker(**changes)
+
+    async def wake(self, thread_id: str, call_id: str = "call_of_nobody") -> None:
+        """A result of a call that there never was comes to the thread: it wakes it, and changes nothing."""
+        calls = ThreadCalls(self.temporal, self.settings.task_queue, timedelta(seconds=10))
+        await calls.signal_with_start(thread_id, "tool_result", ToolResult(call_id=call_id, content="stale"))
 
     def handle(self, thread_id: str) -> WorkflowHandle[Any, Any]:
         """The thread's workflow."""

@@ -59,6 +59,7 @@ class ThreadDurability(ThreadDispatch):
             pauses=loaded.revision > 1,
             hooks=loaded.hooks,
             resumes=loaded.revision > 4,
+            dropped=self._history.state.dropped,
         )
         if loaded.revision > 4:
             # What was open here may rest now, while one that has rested goes on.

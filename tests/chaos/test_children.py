@@ -150,7 +150,7 @@ async def test_a_child_whose_parent_was_terminated_before_it_could_start_it_is_s
         await stack.handle(thread).terminate()
         gated.hold = None
         gated.gate.set()
-        await stack.client.tool_result(thread, "call_of_nobody", "this wakes the thread")
+        await stack.wake(thread)
 
         async def is_over() -> bool:
             is_idle = (await stack.client.status(thread)).state == "idle" and not await gated.get_children(thread)

@@ -181,7 +181,7 @@ async def test_what_was_dropped_is_counted(stack: Stack, thread: str) -> None:
     """An event and a result that belong to nothing change the count and nothing else."""
     await stack.client.ask(thread, "hi")
     await stack.client.event(thread, "call_x", "news", id="e1")
-    await stack.client.tool_result(thread, "call_x", "late")
+    await stack.wake(thread, "call_x")
 
     async def are_dropped() -> bool:
         return (await stack.client.status(thread)).dropped == 2

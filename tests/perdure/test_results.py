@@ -12,6 +12,7 @@ from perdure.inputs import Disposition, ToolResult
 from perdure.messages import ToolCallPart, ToolResultPart
 from perdure.records import Summary
 from perdure.results import ThreadResults
+from perdure.turn_buffer import Chunk
 from stores.memory import MemoryStore
 from tests.perdure.recorded_calls import RecordedCalls
 from tests.talk import THREAD, Talk
@@ -27,6 +28,11 @@ class Fixture:
         self.store = talk.store
         self.calls = RecordedCalls(answers={"add_result": TAKEN})
         self.client = ThreadResults(talk.store, self.calls, timedelta(seconds=1))
+
+    async def called(self) -> None:
+        """The thread has made the call `c1`, in the message `a1`."""
+        await self.talk.say("hi")
+        await self.talk.commit((ToolCallPart(call_id="c1", tool="look"),))
 
     @property
     def result(self) -> ToolResult:
@@ -58,6 +64,7 @@ async def outside() -> Fixture:
 )
 async def test_any_json_value_is_a_result(outside: Fixture, content: object, text: str) -> None:
     """Also those that are nothing elsewhere; text stays as it is, and of the others the model reads the JSON."""
+    await outside.called()
     assert await outside.client.tool_result(THREAD, "c1", content) is None
     assert outside.calls.sent[-1][0] == "tool_result"
     assert (outside.result.content, outside.result.size_bytes) == (text, len(text.encode()))
@@ -76,6 +83,7 @@ async def test_what_is_no_json_is_refused_here(outside: Fixture, content: object
 async def test_results_that_are_answered_go_as_updates(outside: Fixture) -> None:
     """Those that name their message, which are also taken late, and preliminary ones; the others are signals."""
     client = outside.client
+    await outside.called()
     assert await client.tool_result(THREAD, "c1", "x", message_id="a1", outcome="error") == TAKEN
     assert outside.calls.sent[-1][0] == "add_result"
     assert (outside.result.message_id, outside.result.outcome, outside.result.preliminary) == ("a1", "error", False)
@@ -164,3 +172,19 @@ async def test_a_late_result_that_was_stored_counts(outside: Fixture) -> None:
     assert await outside.client.tool_result(THREAD, "c1", large, message_id="a1") == TAKEN
     with pytest.raises(UsageError, match="has one already"):
         await outside.client.tool_result(THREAD, "c1", "word", outcome="denied", message_id="a1")
+
+
+async def test_a_call_that_there_never_was_is_an_error(outside: Fixture) -> None:
+    """Nothing is sent for it. A call is one while it streams, on a branch that is not shown, and when it is over."""
+    with pytest.raises(UsageError, match="There is no call 'c1' in this thread"):
+        await outside.client.tool_result(THREAD, "c1", "x")
+    await outside.talk.say("hi")
+    await outside.talk.stream([Chunk(index=0, part=ToolCallPart(call_id="c1", tool="look"))])
+    await outside.client.tool_result(THREAD, "c1", "x")
+    await outside.talk.commit((ToolCallPart(call_id="c1", tool="look"),))
+    await outside.talk.stop()
+    await outside.talk.say("rather this", beside="u1")
+    await outside.client.tool_result(THREAD, "c1", "x")
+    with pytest.raises(UsageError, match="There is no call 'c2'"):
+        await outside.client.tool_result(THREAD, "c2", "x")
+    assert [name for name, _ in outside.calls.sent] == ["tool_result"] * 2

@@ -201,7 +201,7 @@ async def test_who_decides_while_another_turn_is_at_work_is_told_so(rig: Rig) ->
 
 
 async def test_a_preliminary_result_of_a_call_that_rests_or_is_over_settles_nothing(rig: Rig) -> None:
-    """The final one is the result; where nobody waits any more, a preliminary one is none."""
+    """The final one is the result; where nobody waits any more, a preliminary one is none, and its bringer is told."""
     talk = rig.talk
     words = (await rig.client.send(rig.thread, "ask")).message_id
     paused, (call_id,) = await talk.paused()
@@ -215,7 +215,8 @@ async def test_a_preliminary_result_of_a_call_that_rests_or_is_over_settles_noth
     await rig.client.regenerate(rig.thread, words)
     stopped, (other,) = await talk.paused()
     await rig.client.stop(rig.thread)
-    await rig.client.tool_result(rig.thread, other, "half", preliminary=True, message_id=stopped)
+    with pytest.raises(UsageError, match="Nobody waits"):
+        await rig.client.tool_result(rig.thread, other, "half", preliminary=True, message_id=stopped)
     ((outcome, _),) = results_of(await talk.message(stopped))
     assert outcome == "interrupted"
 

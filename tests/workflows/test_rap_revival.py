@@ -83,7 +83,7 @@ async def test_the_time_of_a_call_is_the_same_for_every_owner(
         (before,) = (await stack.status(thread)).open_calls
         assert before.due is not None
         await stack.terminate(thread)
-        await stack.client.tool_result(thread, "call_none", "stale")
+        await stack.wake(thread)
         await stack.dropped(thread, 1)
         (after,) = (await stack.status(thread)).open_calls
         assert (after.call_id, after.due, after.state) == (before.call_id, before.due, "waiting")
@@ -102,7 +102,7 @@ async def test_a_call_expires_while_nobody_owns_its_thread(
         await server.invoked()
         await eventually(lambda: _has_due(stack, thread))
         await stack.terminate(thread)
-        await stack.client.tool_result(thread, "call_none", "stale")
+        await stack.wake(thread)
         await stack.heard(thread, "No result came")
         assert len(server.invocations) == 1
 
@@ -157,7 +157,7 @@ async def test_a_call_over_continue_as_new(
         call = await stack.called(thread, server, Call("ask"), Call("sleep", {"seconds": 1}))
         runs = await stack.runs(thread)
         for number in range(5):
-            await stack.client.tool_result(thread, f"call_{number}", "stale")
+            await stack.wake(thread, f"call_{number}")
         await stack.dropped(thread, 5)
         await server.result(call, "done")
         await stack.heard(thread, "heard done | ")

@@ -362,7 +362,7 @@ async def test_a_sleeper_whose_run_was_terminated_keeps_its_time(
     assert alarm.is_for(until)
     await stack.handle(thread).terminate()
     await stack.restart_worker()
-    await stack.client.tool_result(thread, "call_of_nobody", "this wakes the workflow and nobody else")
+    await stack.wake(thread)
     (again,) = await eventually(lambda: alarms(stack, thread))
     assert again.is_for(until)
     (events,) = await chained_runs(stack.temporal, thread)
@@ -382,7 +382,7 @@ async def test_a_sleeper_that_nobody_had_wakes_as_soon_as_it_is_taken_over(
     until = await due(stack, thread)
     await stack.handle(thread).terminate()
     await eventually(lambda: time.time() > until)
-    await stack.client.tool_result(thread, "call_of_nobody", "this wakes the workflow")
+    await stack.wake(thread)
     message = await stack.client.wait_settled(thread, message_id)
     assert [(part.outcome, part.content) for part in results(message)] == [("ok", "Slept 1 second.")]
     assert answer_text(message) == "awake"
