@@ -294,7 +294,8 @@ class SyncBatch(Wire):
 
 
 class Refused(Wire):
-    """An input that the thread has accepted before; `conflict` if it was with other content.
+    """An input that the thread has accepted before; `conflict` if it was with other content. Or a deletion of what was
+    deleted before, under another id.
 
     Or one that nobody could read: `missing` if it names a blob that neither the thread nor an ancestor has. Or one
     that the tree does not allow: `detail` says why, in a sentence for whoever asked. A late result has no id: it is

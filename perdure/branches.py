@@ -69,7 +69,7 @@ class ThreadBranches(ThreadControl):
             thread_id: the thread.
             message_id: what goes. If it is a turn under way, that is stopped first.
             replacement_id: where what follows it goes; `perdure.inputs.ROOT` for the beginning of the conversation.
-            id: by which a repetition is known.
+            id: by which a repetition is known. Whoever deletes the same message under another one is told `duplicate`.
         """
         return await self._change(thread_id, "delete", id, message_id=message_id, replacement_id=replacement_id)
 

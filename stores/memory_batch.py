@@ -27,7 +27,7 @@ from stores.left_turn import CLOSED, LEFT, awaits_decision, last_result, unanswe
 from stores.memory_records import StoredMessage, kept
 from stores.memory_thread import MemoryThread
 from stores.title import is_named_after, words_of
-from stores.tree_change import Applied, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
+from stores.tree_change import Applied, Tree, TreeRow, apply, input_of, is_gone, of_tree, report, tree_of
 from stores.tree_import import ImportedRow, KnownMessages, named_in
 
 Anchor = tuple[str | None, int | None]
@@ -69,8 +69,14 @@ class MemoryBatch:
             except UsageError as error:
                 if known is None:
                     raise StoreError(f"bug: nobody asked for what the tree does not allow. {error}") from error
+                if is_gone(self._tree, operation) and self._is_done(*known):
+                    return Refused(input_id=known[0])
                 return Refused(input_id=known[0], detail=str(error))
         return None
+
+    def _is_done(self, input_id: str, digest: str | None) -> bool:
+        """Whether the same was done before under another id, in this batch or in an earlier one."""
+        return any(name != input_id and known == digest for name, known in self.draft.inputs.items())
 
     def report(self) -> TreeReport | None:
         """How the tree stands now, if an operation concerned it."""

@@ -5,6 +5,7 @@ the one that they change, and a batch that is refused has written nothing.
 """
 
 from collections import defaultdict
+from itertools import takewhile
 from typing import Any
 
 from perdure.approval import Decision
@@ -33,7 +34,7 @@ from stores.imported_content import to_content, touched
 from stores.left_turn import CLOSED, LEFT, awaits_decision, last_result
 from stores.rows import decoded, encoded, to_call, to_parts, to_status
 from stores.title import BEGINNING_BYTES, is_named_after, words_of
-from stores.tree_change import Applied, Tree, TreeRow, apply, input_of, of_tree, report, tree_of
+from stores.tree_change import Applied, Tree, TreeRow, apply, input_of, is_gone, of_tree, report, tree_of
 from stores.tree_import import KnownMessages, named_in
 
 
@@ -75,8 +76,18 @@ class TreeBatch:
                 known = input_of(operation)
                 if known is None:
                     raise StoreError(f"bug: nobody asked for what the tree does not allow. {error}") from error
+                if is_gone(self._tree, operation) and await self._is_done(batch, *known):
+                    return Refused(input_id=known[0])
                 return Refused(input_id=known[0], detail=str(error))
         return None
+
+    async def _is_done(self, batch: SyncBatch, input_id: str, digest: str | None) -> bool:
+        """Whether the same was done before under another id, in this batch or in an earlier one."""
+        earlier = takewhile(lambda one: one != (input_id, digest), filter(None, map(input_of, batch.operations)))
+        if any(one[1] == digest for one in earlier):
+            return True
+        row = await self._transaction.row("is_done", batch.thread_id, digest)
+        return row is not None and bool(row["done"])
 
     async def write(self, batch: SyncBatch) -> None:
         """Write it, with what follows for threads below, summaries and blobs of what was there before."""

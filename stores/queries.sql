@@ -311,6 +311,13 @@ where t.thread_id = $1
 select input_id, digest from perdure.inputs
 where thread = (select thread from perdure.threads where thread_id = $1) and input_id = any($2::text[])
 
+-- name: is_done
+-- Whether a request that says the same was carried out under some id; asked only of what cannot be done.
+select exists (
+    select from perdure.inputs
+    where thread = (select thread from perdure.threads where thread_id = $1) and digest = $2
+) as done
+
 -- name: subscriptions
 select * from perdure.subscriptions where thread = (select thread from perdure.threads where thread_id = $1) order by number
 

@@ -195,6 +195,15 @@ def _delete(tree: Tree, operation: DeleteMessage) -> Applied:
     return Applied(delta, heir_id=heir_id, changed=(operation.message_id,))
 
 
+def is_gone(tree: Tree | None, operation: Operation) -> bool:
+    """Whether a deletion, which was refused, is of a message that is not there.
+
+    Then it may be one that was made before, under another id: two people delete the same message. It is known by its
+    digest, for nothing is left of the message; and so it is told from an id that never was any.
+    """
+    return tree is not None and isinstance(operation, DeleteMessage) and operation.message_id not in tree
+
+
 def input_of(operation: Operation) -> tuple[str, str | None] | None:
     """The input that an operation carries out, with its digest; it is recorded as accepted with it."""
     if isinstance(operation, AppendMessage):

@@ -18,6 +18,8 @@ from tests.stores.trees import (
     branches,
     conversation,
     delete,
+    imported,
+    item,
     path,
     refused,
     reset,
@@ -204,6 +206,27 @@ async def test_what_cannot_be_is_refused_in_a_sentence(store: Store, operation: 
         assert found.detail is not None
         assert names in found.detail
         assert found.detail.endswith(".")
+
+
+async def test_case_74_a_deletion_that_was_made_before_is_no_error(store: Store) -> None:
+    """Under another id it is a duplicate, in the same batch or any later one; of what never was it is refused.
+
+    So is one that said something else of what is below. What an import has brought back can be deleted again.
+    """
+    await branched(store)
+    assert await refused(store, delete("a1"), delete("a1", input_id="twin")) == (Refused(input_id="twin"),)
+    await written(store, delete("a1"))
+    assert await refused(store, delete("a1", input_id="later")) == (Refused(input_id="later"),)
+    for other in (delete("a1", "u1", "other"), delete("never", input_id="other")):
+        (found,) = await refused(store, other)
+        assert found.detail is not None
+        assert other.message_id in found.detail
+    for round_number in (1, 2):
+        back = await imported(store, item("a1", "u1"), head_id="a1", input_id=f"import {round_number}")
+        await written(store, back)
+        (_, name) = await path(store)
+        assert not (await written(store, delete(name, input_id=f"round {round_number}"))).refused
+        assert name not in await path(store)
 
 
 async def test_an_operation_is_an_input_and_comes_once(store: Store) -> None:

@@ -72,9 +72,8 @@ def switch(message_id: str, input_id: str = "switch") -> SwitchBranch:
 
 def delete(message_id: str, replacement_id: str | None = None, input_id: str = "delete") -> DeleteMessage:
     """A message goes."""
-    return DeleteMessage(
-        message_id=message_id, replacement_id=replacement_id, input_id=input_id, digest=digest(message_id)
-    )
+    said = digest(f"delete {message_id} {replacement_id}")
+    return DeleteMessage(message_id=message_id, replacement_id=replacement_id, input_id=input_id, digest=said)
 
 
 def reset(message_id: str | None, input_id: str = "reset") -> ResetThread:
