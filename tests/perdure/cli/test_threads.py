@@ -15,10 +15,12 @@ from perdure.cli.main import app
 from perdure.cli.threads import retry_line, status_lines
 from perdure.contract import CallStatus, Retry, SubscriptionStatus, ThreadStatus
 from perdure.dev.temporal_server import TemporalServer
+from perdure.errors import ThreadNotFound
 from perdure.messages import Status, Usage
 from perdure.records import Choice
 from perdure.testing import Asked, Reply, ScriptedModel
 from perdure.waiting import PendingApproval
+from tests.eventually import eventually
 from tests.perdure.cli.desk import Desk
 from tests.workflows.conftest import StackFactory
 
@@ -106,6 +108,24 @@ async def test_a_thread_that_no_worker_has_taken_up_is_interrupted(desk: Desk) -
     await desk.stack.start_worker()
     assert await desk.client.ask(desk.thread, "hi") == "answer 1 to hi"
     assert await desk.does("interrupt") == "Nothing was running.\n"
+
+
+@pytest.mark.slow
+async def test_ctrl_c_ends_a_command_that_waits_and_not_the_turn(desk: Desk) -> None:
+    """With the code of shells and without a word; the turn goes on until somebody stops it."""
+    async with desk.terminal("send", desk.thread, "hang", "--wait") as command:
+
+        async def runs() -> bool:
+            try:
+                return (await desk.client.status(desk.thread)).state == "running"
+            except ThreadNotFound:
+                return False
+
+        await eventually(runs)
+        command.types("\x03")
+        assert await command.ends() == 130
+        assert [line for line in command.screen.lines if line.strip() not in ("", "^C")] == []
+    assert await desk.does("stop") == "Turn 1 is stopped.\n"
 
 
 def test_the_status_says_who_waits_for_what() -> None:
