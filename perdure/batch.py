@@ -294,13 +294,12 @@ class SyncBatch(Wire):
 
 
 class Refused(Wire):
-    """An input that the thread has accepted before; `conflict` if it was with other content. Or a deletion of what was
-    deleted before, under another id.
+    """An input that the thread has accepted before; `conflict` if it was with other content.
 
-    Or one that nobody could read: `missing` if it names a blob that neither the thread nor an ancestor has. Or one
-    that the tree does not allow: `detail` says why, in a sentence for whoever asked. A late result has no id: it is
-    named by its call (`input_id`) and the `message_id` that was given with it, which is not that of the call; or by an
-    empty one, if none was given and no such call is open.
+    Or a deletion that was made before under another id. Or one that nobody could read: `missing` if it names a blob
+    that neither the thread nor an ancestor has. Or one that the tree does not allow: `detail` says why, in a sentence
+    for whoever asked. A late result has no id: it is named by its call (`input_id`) and the `message_id` that was given
+    with it, which is not that of the call; or by an empty one, if none was given and no such call is open.
     """
 
     input_id: str
