@@ -46,7 +46,7 @@ def _found(target: str, what: str, example: str) -> object:
     module_name, colon, attribute = target.partition(":")
     if not (module_name and colon and attribute):
         raise UsageError(f"{target!r} does not name {what}: write module:attribute, for instance {example}.")
-    found: object = _import(module_name)
+    found: object = _import(module_name, attribute)
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise UsageError(f"There is no {attribute!r} in module {module_name!r} ({_place(module_name)}).")
@@ -59,7 +59,9 @@ def _made(target: str, found: object, kinds: tuple[type, ...]) -> object:
     return _call(target, found) if callable(found) and not isinstance(found, kinds) else found
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, attribute: str) -> ModuleType:
+    if not all(map(str.isidentifier, name.split("."))):
+        raise UsageError(f"{name!r} is no name of a module.{_hint(name, attribute)}")
     # A console script has its own folder on the path, not the user's.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -67,12 +69,20 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise UsageError(
-                f"There is no module {name!r} here ({os.getcwd()}) or among the installed ones."
-            ) from error
+            where = f"here ({os.getcwd()}) or among the installed ones"
+            raise UsageError(f"There is no module {name!r} {where}.{_hint(name, attribute)}") from error
         raise _broken(name, error) from error
     except Exception as error:  # it is the user's code, which may raise anything
         raise _broken(name, error) from error
+
+
+def _hint(name: str, attribute: str) -> str:
+    """What to write instead, if what was written is the way to a file."""
+    steps = name.replace(os.sep, "/").removesuffix(".py").removeprefix("./").split("/")
+    meant = ".".join(steps)
+    if meant == name or not all(map(str.isidentifier, steps)):
+        return " Modules are looked for from the current folder on." if len(steps) > 1 else ""
+    return f" Write {meant}:{attribute}: it is the module that counts, not its file."
 
 
 def _call(target: str, factory: object) -> object:

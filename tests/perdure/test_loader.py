@@ -73,6 +73,43 @@ def test_an_unknown_module(write: Write) -> None:
         load_agents("no_such_module:agent")
 
 
+@pytest.mark.parametrize("load", [load_agents, load_codec])
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("./{name}:one", "'./{name}' is no name of a module. Write {name}:one: it is the module that counts"),
+        ("./{name}.py:one", "Write {name}:one:"),
+        (
+            "{name}.py:one",
+            "There is no module '{name}.py' here ({folder}) or among the installed ones. Write {name}:one:",
+        ),
+        ("team/{name}.py:a.b", "Write team.{name}:a.b:"),
+        (
+            "/abs/{name}.py:one",
+            "'/abs/{name}.py' is no name of a module. Modules are looked for from the current folder on.",
+        ),
+        ("../{name}:one", "Modules are looked for from the current folder on."),
+        ("my-agents:one", "'my-agents' is no name of a module."),
+        ("my agents:one", "'my agents' is no name of a module."),
+        ("..:one", "'..' is no name of a module."),
+    ],
+)
+def test_a_path_in_place_of_a_module(write: Write, load: Callable[[str], object], written: str, says: str) -> None:
+    """Is told from a module, with what to write instead if that follows from it."""
+    places = {"name": write(""), "folder": Path.cwd()}
+    with pytest.raises(UsageError, match=re.escape(says.format(**places))):
+        load(written.format(**places))
+
+
+def test_a_package_may_hold_a_module_of_any_name(write: Write, tmp_path: Path) -> None:
+    """One that is called `py` is no file's ending."""
+    package = tmp_path / f"package_{tmp_path.name}".replace("-", "_")
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "py.py").write_text(PRELUDE)
+    assert list(load_agents(f"{package.name}.py:one")) == ["one"]
+
+
 def test_an_unknown_attribute(write: Write) -> None:
     """An attribute that does not exist is named together with the module's file."""
     name = write("")
