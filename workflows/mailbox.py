@@ -28,6 +28,21 @@ class Mailbox:
         """Inputs that are older than all that came in here."""
         self.inbox = Inbox((*waiting, *self.inbox.waiting))
 
+    def put_carried(self, waiting: tuple[AnyInput, ...]) -> None:
+        """What the run before has handed on: what came in here already is newer, and is judged once more after it.
+
+        An inbox that did not know yet what was carried has held it to no bound. It is not for what goes back after a
+        refused batch: what came meanwhile has been taken, and is not to be lost for that.
+        """
+        newer, self.inbox = self.inbox.waiting, Inbox(waiting)
+        for content in newer:
+            try:
+                known = self.inbox.put(content)
+            except UsageError as error:
+                self._turn_away(content, error)
+            else:
+                self.tell(content, Answer(known) if known else None)
+
     def put(self, kind: InputKind, values: tuple[Any, ...]) -> None:
         """Take a signal. It has no one to answer to, so what is wrong with it is shown in the status and the UI."""
         self._length.add(SIGNAL + TASK)
@@ -43,8 +58,7 @@ class Mailbox:
         try:
             disposition = self.inbox.put(content)
         except UsageError as error:
-            # These come in streams.
-            self._board.problem(str(error), about=f"{kind} lost")
+            self._turn_away(content, error)
             return
         if disposition == "conflict":
             self.tell(content, Answer(disposition))
@@ -79,6 +93,13 @@ class Mailbox:
             self._board.problem(answer.detail, about=f"{content.kind} refused")
         if isinstance(content, UserMessage | Event):
             self._tell(content, answer.disposition)
+
+    def _turn_away(self, content: AnyInput, error: UsageError) -> None:
+        if self._answers.is_expected(content):
+            self._answers.give(content, Answer("refused", str(error)))
+        else:
+            # These come in streams.
+            self._board.problem(str(error), about=f"{content.kind} lost")
 
     def _tell(self, content: UserMessage | Event, disposition: Disposition) -> None:
         if disposition in ("started", "interrupted", "steered"):

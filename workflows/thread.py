@@ -140,7 +140,8 @@ class ThreadWorkflow(ThreadShortening):
             self._agent, self._loaded = carried.agent, carried.loaded
             self._history = HistoryManager(carried.history)
             # Signals of this run may have come before its first line ran; what was carried is older.
-            self._mailbox.put_first(carried.waiting)
+            put = self._mailbox.put_carried if self._loaded.revision > 5 else self._mailbox.put_first
+            put(carried.waiting)
             self._board.restore(carried.lines, carried.problems, carried.noted)
             self._children.any = carried.children
             self._compactions.state = carried.compactions
