@@ -1,19 +1,16 @@
 """Whatever people decide lasts: over continue-as-new, hibernation and another worker, however often it is asked for."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus
 
 from perdure.agent import Agent
 from perdure.approval import ApprovalOption, ApprovalRequest
 from perdure.contract import TreeChanged
 from perdure.errors import UsageError
 from perdure.inputs import Accepted
-from perdure.limits import Limits
 from perdure.testing import Call, Reply, ScriptedModel
+from tests.cases.breaks import Break
 from tests.cases.conftest import Converse
 from tests.cases.conversation import (
     ASK,
@@ -32,45 +29,6 @@ from tests.eventually import eventually
 Ask = Callable[[], Awaitable[TreeChanged | Accepted]]
 
 BOTH = Reply(Call("pay", '{"amount": 1}'), Call("pay", '{"amount": 2}'))
-RUNS = Limits(history_events=5)
-"""Every run ends with the first input that it takes, and with every step; not by waiting alone."""
-
-
-class Break:
-    """What may come between any two things that people do."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.limits = {"continue": RUNS, "hibernate": Limits(idle=timedelta(seconds=0.7))}.get(kind, Limits())
-        self._run: str | None = None
-
-    def declared(self, declare: Callable[[ScriptedModel], Agent] = agent_of) -> Callable[[ScriptedModel], Agent]:
-        """The agent with limits by which it comes soon."""
-
-        def limited(model: ScriptedModel) -> Agent:
-            agent = declare(model)
-            agent.limits = self.limits
-            return agent
-
-        return limited
-
-    async def come(self, talk: Conversation) -> None:
-        """Wait until the thread goes on in another run, sleeps, or has another worker."""
-        if self.kind == "restart":
-            await talk.stack.restart_worker()
-            return
-        handle = talk.stack.handle(talk.thread)
-
-        async def is_there() -> bool:
-            described = await handle.describe()
-            if self.kind == "hibernate":
-                return described.status == WorkflowExecutionStatus.COMPLETED
-            before, self._run = self._run, described.run_id
-            return self._run != before
-
-        await eventually(is_there, timeout=20)
-
-
 # A run takes a second to end: Temporal's timers are no quicker.
 ENDS_RUNS = pytest.param("continue", marks=pytest.mark.slow)
 
@@ -342,98 +300,3 @@ async def test_a_hidden_answer_lasts_from_run_to_run(converse: Converse) -> None
     assert kinds_of(new.parts) == ["tool_call", "tool_result"] * 3 + ["text"]
     assert await talk.shown() == ["go", "old"]
     assert (await talk.client.status(talk.thread)).problems == ()
-
-
-@pytest.mark.parametrize("limits", [Limits(), pytest.param(RUNS, marks=pytest.mark.slow)])
-async def test_many_people_switch_and_delete_at_once(limits: Limits, converse: Converse) -> None:
-    """Every request is answered, every deletion is done once, and what is shown is a branch that is there."""
-    between = Break("none")
-    between.limits = limits
-    talk = await converse(agent=between.declared())
-    client, thread = talk.client, talk.thread
-    root = (await client.send(thread, "root", run=False)).message_id
-    names = [(await client.send(thread, f"n{number}", run=False, parent_id=root)).message_id for number in range(10)]
-
-    async def switch(name: str, person: int) -> str:
-        try:
-            return (await client.switch_branch(thread, name, id=f"s{person}-{name}")).disposition
-        except UsageError:
-            return "refused"
-
-    async def delete(name: str, person: int) -> str:
-        try:
-            return (await client.delete_message(thread, name, id=f"d{person}-{name}")).disposition
-        except UsageError:
-            return "refused"
-
-    gone = names[::2]
-    switches, deletions = await asyncio.gather(
-        asyncio.gather(*(switch(name, person) for person, name in enumerate(names))),
-        asyncio.gather(*(delete(name, person) for person in range(2) for name in gone)),
-    )
-    # Temporal gives up tasks when too many updates come at once: then a change was made whose answer is lost, and the
-    # request, which is tried again, is told that it is known.
-    for number, name in enumerate(gone):
-        outcomes = sorted([deletions[number], deletions[number + len(gone)]])
-        assert outcomes[1] == "refused", name
-        assert outcomes[0] in ("changed", "duplicate"), name
-    assert {what for name, what in zip(names, switches, strict=True) if name not in gone} <= {"changed", "duplicate"}
-    stored = await client.tree(thread)
-    assert {one.message.id for one in stored.messages} == {root, *names[1::2]}
-    path = await talk.ids()
-    assert path[0] == root
-    assert path[-1] in names[1::2]
-    again = await asyncio.gather(*(delete(name, person) for person in range(2) for name in gone))
-    assert again.count("duplicate") == len(gone)
-    assert again.count("refused") == len(gone)
-
-
-async def test_the_same_deletion_from_many_is_done_once(converse: Converse) -> None:
-    """Under one id: one changes the tree, the others are duplicates."""
-    talk = await converse()
-    words = (await talk.client.send(talk.thread, "go", run=False)).message_id
-    outcomes = await asyncio.gather(
-        *(talk.client.delete_message(talk.thread, words, id="d1") for _ in range(8)),
-    )
-    assert sorted(outcome.disposition for outcome in outcomes) == ["changed"] + ["duplicate"] * 7
-    assert await talk.shown() == []
-
-
-@pytest.mark.parametrize("limits", [Limits(), pytest.param(RUNS, marks=pytest.mark.slow)])
-async def test_of_yes_and_no_at_once_one_wins(limits: Limits, converse: Converse) -> None:
-    """The other is refused, and the tool runs or does not as the first one said."""
-    between, ran = Break("none"), list[int]()
-    between.limits = limits
-
-    def declare(model: ScriptedModel) -> Agent:
-        agent = Agent("a", model=model)
-
-        @agent.tool(approval="always")
-        async def pay(amount: int = 0) -> str:
-            """Pay."""
-            ran.append(amount)
-            return f"paid {amount}"
-
-        return agent
-
-    talk = await converse({"go": [PAY, "thanks"]}, agent=between.declared(declare))
-    await talk.client.send(talk.thread, "go", id="m1")
-    turn, (call_id,) = await talk.paused()
-
-    async def decide(approved: bool, by: str) -> bool | None:
-        try:
-            await talk.client.decide(talk.thread, call_id, approved, by=by)
-        except UsageError:
-            return None
-        return approved
-
-    said = await asyncio.gather(*(decide(number % 2 == 0, f"p{number}") for number in range(6)))
-    (won,) = {one for one in said if one is not None}
-    assert [one for one in said if one is None], "those who said the opposite are told"
-    settled = await talk.until(turn, "complete")
-    decision = call_in(settled).decision
-    assert decision is not None
-    assert decision.approved is won
-    assert results_of(settled)[0][0] == ("ok" if won else "denied")
-    assert ran == ([3] if won else [])
-    assert len(talk.model.requests) == 2
