@@ -150,6 +150,7 @@ class Connection:
                 hints = tool.annotations and {
                     "readOnlyHint": tool.annotations.read_only_hint is True,
                     "idempotentHint": tool.annotations.idempotent_hint is True,
+                    "destructiveHint": tool.annotations.destructive_hint is not False,
                 }
                 known = {"title": tool.title, "description": tool.description, "annotations": hints}
                 stated = {key: value for key, value in known.items() if value}

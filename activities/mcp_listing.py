@@ -14,6 +14,7 @@ from perdure.tools import Tool, approval_of, approvals_by_name
 class _Hints(BaseModel):
     read_only: bool = Field(default=False, alias="readOnlyHint")
     idempotent: bool = Field(default=False, alias="idempotentHint")
+    destructive: bool = Field(default=True, alias="destructiveHint")
 
 
 class _Entry(BaseModel):
@@ -22,6 +23,11 @@ class _Entry(BaseModel):
     description: str | None = None
     parameters: dict[str, Any] = Field(alias="inputSchema")
     hints: _Hints | None = Field(default=None, alias="annotations")
+
+    @property
+    def destructive(self) -> bool:
+        """What says nothing of itself is, by the protocol."""
+        return self.hints is None or (self.hints.destructive and not self.hints.read_only)
 
 
 class _Listing(BaseModel):
@@ -90,7 +96,7 @@ def _tool(toolset: McpToolset, entry: _Entry) -> Tool:
             timeout=toolset.timeout,
             toolset=toolset.name,
             operation=entry.name,
-            approval=approval_of(toolset.approval, entry.name),
+            approval=approval_of(toolset.approval, entry.name, destructive=entry.destructive),
         )
     except ConfigurationError as error:
         raise ToolsetUnavailable(

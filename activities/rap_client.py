@@ -134,7 +134,13 @@ class RapClient:
         for name in approvals_by_name(approval) or ():
             if name not in {tool.operation for tool in tools}:
                 raise ToolsetUnavailable(f"{self.name} offers no tool {name!r}, whose approval is declared.")
-        return tuple(replace(tool, approval=approval_of(approval, tool.operation or tool.name)) for tool in tools)
+        return tuple(
+            replace(
+                tool,
+                approval=approval_of(approval, tool.operation or tool.name, destructive=tool.destructive),
+            )
+            for tool in tools
+        )
 
     async def call(self, tool: Tool, call: OpenCall, request: DispatchRequest) -> ToolOutput | Pending:
         """Have the server take the call on; its result comes to the gateway.

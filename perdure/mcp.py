@@ -45,8 +45,9 @@ class McpToolset:
         rename: other names for tools, by the server's names; the prefix is put in front of these too.
         timeout: how long one call may take.
         connect_timeout: how long the server may take to start, and to list its tools.
-        approval: whether people are asked before a call runs: for all tools, or a mapping by the server's names. None,
-            and what is not in the mapping, leaves it to the agent.
+        approval: whether people are asked before a call runs: for all tools, or a mapping by the server's names; with
+            `"destructive"` for all but those that the server marks as read-only or not destructive. None, and what is
+            not among these, leaves it to the agent.
     """
 
     name: str

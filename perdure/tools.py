@@ -38,8 +38,9 @@ returns anything else or takes too long, people are asked.
 ApprovalPolicy = Literal["always", "never"] | Callable[[str, Mapping[str, Any]], Any]
 """The same for all tools of an agent that say nothing themselves; the function gets the tool's name first."""
 
-ToolsetApproval = ApprovalRule | Mapping[str, ApprovalRule]
-"""The same for the tools of a server: for all of them, or by the server's names for them; others say nothing."""
+ToolsetApproval = ApprovalRule | Literal["destructive"] | Mapping[str, ApprovalRule]
+"""The same for the tools of a server: for all of them, for those that the server calls destructive, or by its names for
+them; others say nothing."""
 
 KEPT_ARGUMENTS: Final = frozenset[ToolKind]({"activity", "workflow", "rap"})
 """Calls whose arguments the workflow keeps: it hands them on, carries the call out, or remembers what subscribed."""
@@ -157,7 +158,7 @@ def check_approval(owner: str, approval: object, *, by_name: bool = False) -> No
 def check_toolset_approval(owner: str, approval: ToolsetApproval | None) -> None:
     """The same for the tools of a toolset, all of them or by name. Raises ConfigurationError."""
     named = approvals_by_name(approval)
-    if named is None:
+    if named is None and approval != "destructive":
         check_approval(owner, approval)
     for name, one in (named or {}).items():
         check_approval(f"{owner}, tool {name!r}", one)
@@ -172,9 +173,11 @@ def _is_by_name(approval: ToolsetApproval | None) -> TypeGuard[Mapping[str, Appr
     return isinstance(approval, Mapping)
 
 
-def approval_of(approval: ToolsetApproval | None, name: str) -> ApprovalRule | None:
-    """What a toolset says of the tool with this name."""
+def approval_of(approval: ToolsetApproval | None, name: str, *, destructive: bool) -> ApprovalRule | None:
+    """What a toolset says of the tool with this name, which its server calls destructive or not."""
     named = approvals_by_name(approval)
+    if approval == "destructive":
+        return "always" if destructive else None
     return named.get(name) if named is not None else cast("ApprovalRule | None", approval)
 
 

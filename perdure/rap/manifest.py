@@ -2,7 +2,8 @@
 
 One invalid tool makes the whole manifest invalid, as the protocol wants it: nobody can tell what else is wrong with it.
 Unknown fields are ignored. What a server says of itself is shown to models and people and steers nothing, other than
-`idempotent`: that lets a call be sent again when it is not known whether it arrived.
+`idempotent`, which lets a call be sent again when it is not known whether it arrived, and `destructive`, for a toolset
+that has people asked about such calls.
 """
 
 import re
@@ -32,9 +33,11 @@ class RapTool(Tool):
 
     Attributes:
         endpoint: the URL; it comes from the server and may hold a secret, so it is not shown.
+        destructive: whether the server says that it does what cannot be undone, or says it in a way that nobody knows.
     """
 
     endpoint: str = field(default="", repr=False)
+    destructive: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,13 +105,16 @@ def _tool(entry: object, number: int, toolset: str, endpoint: str) -> RapTool:
         parameters = object_schema(tool.get("inputSchema"))
     except ValueError as error:
         raise ValueError(f"the `inputSchema` of the tool {name!r} is not valid: {error}") from error
-    annotations = tool.get("annotations")
+    marks: object = tool.get("annotations")
+    annotations = cast("dict[str, Any]", marks) if isinstance(marks, dict) else dict[str, Any]()
     return RapTool(
         name=_offered(name),
         description=description,
         parameters=parameters,
         kind="rap",
-        retry_safe=isinstance(annotations, dict) and cast("dict[str, Any]", annotations).get("idempotent") is True,
+        # In doubt neither of the two makes anything easier.
+        retry_safe=annotations.get("idempotent") is True,
+        destructive=annotations.get("destructive") not in (None, False),
         toolset=toolset,
         operation=name,
         endpoint=endpoint,

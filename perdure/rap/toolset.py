@@ -35,8 +35,9 @@ class RapToolset:
         trusted_hosts: hosts (`host` or `host:port`), beside that of the URL, that credentials may be sent to, and
             that answers of people may be posted to.
         headers: credentials, for instance `Authorization`; sent to the URL's own host and trusted ones alone.
-        approval: whether people are asked before a call is sent: for all tools, or a mapping by the server's names.
-            None, and what is not in the mapping, leaves it to the agent.
+        approval: whether people are asked before a call is sent: for all tools, for those that the server marks as
+            `"destructive"`, or a mapping by the server's names. None, and what is not among these, leaves it to the
+            agent.
     """
 
     base_url: str

@@ -84,3 +84,22 @@ def test_a_toolset_says_whether_people_are_asked() -> None:
     assert approvals(None) == [None, None]
     assert approvals("always") == ["always", "always"]
     assert approvals({"drop": "always"}) == ["always", None]
+
+
+@pytest.mark.parametrize(
+    ("hints", "asked"),
+    [
+        (None, True),
+        ({}, True),
+        ({"destructiveHint": True}, True),
+        ({"idempotentHint": True}, True),
+        ({"destructiveHint": False}, False),
+        ({"readOnlyHint": True}, False),
+        ({"readOnlyHint": True, "destructiveHint": True}, False),
+    ],
+)
+def test_people_are_asked_about_what_is_destructive(hints: dict[str, bool] | None, asked: bool) -> None:
+    """By the protocol that is every tool of which its server does not say that it reads only or destroys nothing."""
+    offered = {"tools": [{"name": "a", "inputSchema": {"type": "object"}, "annotations": hints}]}
+    (tool,) = listed_tools(McpToolset.stdio("s", "c", approval="destructive"), offered)
+    assert tool.approval == ("always" if asked else None)

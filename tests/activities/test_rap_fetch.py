@@ -3,6 +3,7 @@
 import asyncio
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,28 @@ async def test_a_toolset_says_whether_people_are_asked() -> None:
         async with calling(server, approval={"get_tiem": "always"}) as caller:
             with pytest.raises(ToolsetUnavailable, match="offers no tool 'get_tiem', whose approval is declared"):
                 await caller.client.fetch()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "asked"),
+    [
+        (None, False),
+        ({}, False),
+        ({"destructive": False}, False),
+        ({"destructive": None}, False),
+        ({"readOnly": True}, False),
+        ({"destructive": True}, True),
+        ({"destructive": "yes"}, True),
+        ({"destructive": True, "idempotent": True}, True),
+    ],
+)
+async def test_people_are_asked_about_what_is_destructive(annotations: dict[str, Any] | None, asked: bool) -> None:
+    """If the toolset says so, before a tool that its server marks; what marks it in an unknown way counts as a mark."""
+    async with FakeRapServer(FakeTool("drop", annotations=annotations)) as server:
+        for approval, expected in (("destructive", "always" if asked else None), (None, None)):
+            async with calling(server, approval=approval) as caller:
+                (tool,) = caller.client.tools(await caller.client.fetch())
+                assert tool.approval == expected
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])

@@ -283,9 +283,15 @@ def test_nothing_is_asked_about_a_tool_that_only_waits() -> None:
 
 def test_a_toolset_speaks_for_all_its_tools_or_for_some() -> None:
     """By their names; of the others it says nothing."""
-    assert approval_of("always", "any") == "always"
-    assert approval_of(None, "any") is None
-    assert approval_of({"drop": "always"}, "drop") == "always"
-    assert approval_of({"drop": "always"}, "read") is None
+    for destructive in (False, True):
+        assert approval_of("always", "any", destructive=destructive) == "always"
+        assert approval_of(None, "any", destructive=destructive) is None
+        assert approval_of({"drop": "always"}, "drop", destructive=destructive) == "always"
+        assert approval_of({"drop": "always"}, "read", destructive=destructive) is None
+    check_toolset_approval("Toolset 's'", "destructive")
+    assert approval_of("destructive", "drop", destructive=True) == "always"
+    assert approval_of("destructive", "read", destructive=False) is None
+    with pytest.raises(ConfigurationError, match="`approval` is"):
+        check_toolset_approval("Toolset 's'", cast("Mapping[str, ApprovalRule]", {"read": "destructive"}))
     with pytest.raises(ConfigurationError, match="Toolset 's', tool 'drop': `approval` is"):
         check_toolset_approval("Toolset 's'", cast("Mapping[str, ApprovalRule]", {"read": "never", "drop": True}))
