@@ -109,7 +109,9 @@ class ThreadWords(ThreadControl):
             settings: how, over the agent's settings: `{"thinking": "high"}`.
 
         Returns:
-            The id of the message and what became of it; `duplicate` and `conflict` changed nothing.
+            The id of the message and what became of it; `duplicate` and `conflict` changed nothing. `duplicate` says
+            that the thread has these words, once: from a call before, or from a first try of this very call whose
+            reply was lost with its worker or its run.
 
         Raises:
             ThreadClosed: if the thread is closed.
