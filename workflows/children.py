@@ -133,6 +133,8 @@ class Children:
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
                 memo={"title": start.title} if start.title else None,
+                # Not its title: that is made of words, which can be deleted, and this cannot.
+                static_summary="child thread",
             )
         except WorkflowAlreadyStartedError:
             # A message to the child has woken it already.

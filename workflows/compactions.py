@@ -175,6 +175,7 @@ class Compactions:
                     task_timeout=WORKFLOW_TASK_TIMEOUT,
                     parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                     cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+                    static_summary="make the conversation shorter for the model",
                 )
             except WorkflowAlreadyStartedError:
                 self._length.add(TIMER)

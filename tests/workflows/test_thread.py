@@ -204,6 +204,12 @@ async def test_the_same_message_again_is_known_at_any_time(start_stack: StackFac
     assert (again.message_id, again.disposition) == (first.message_id, "duplicate")
     await stack.client.ask(thread, "more", id="m2")
     await stack.client.ask(thread, "even more", id="m3")
+
+    async def has_continued() -> bool:
+        info = (await stack.handle(thread).describe()).raw_description.workflow_execution_info
+        return info.execution.run_id != info.first_run_id
+
+    await eventually(has_continued)
     assert (await stack.client.send(thread, "hi", id="m1")).disposition == "duplicate"
     await eventually(lambda: _completed(stack, thread))
     assert (await stack.client.send(thread, "hi", id="m1")).disposition == "duplicate"
