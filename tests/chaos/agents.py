@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from perdure.agent import Agent, Agents
+from perdure.approval import ApprovalRequest
 from perdure.builtins import Threads
 from perdure.testing import Asked, Call, Reply, ScriptedModel
 from tests.chaos.model_agents import remembering
@@ -56,6 +57,14 @@ def agents() -> Agents:
         await asyncio.sleep(0.3)
         return f"booked table {table}"
 
+    asking.client_tool("wonder", description="Ask a person.", parameters={"type": "object", "properties": {}})
+
+    @asking.tool(approval=lambda arguments: ApprovalRequest(expires_s=arguments["seconds"]))
+    async def hurry(seconds: float) -> str:
+        """Do something that has to be approved soon."""
+        note("hurry")
+        return f"hurried for {seconds} s"
+
     @agent.tool(retry_safe=True)
     async def look(city: str) -> str:
         """Look something up: done twice it does no harm."""
@@ -79,9 +88,16 @@ def _script(asked: Asked) -> Reply:
 
 
 def _asking_script(asked: Asked) -> Reply:
-    """Words that begin with `book` bring a call that waits for approval; all others an answer to them."""
+    """Words that begin with a tool bring a call of it, which waits for people; all others an answer to them."""
     if asked.results:
         return Reply(DONE, chunk_chars=6, delay_s=0.03)
-    if asked.user_text.startswith("book"):
-        return Reply(Call("book", {"table": 7}))
+    match asked.user_text.split():
+        case ["book", *_]:
+            return Reply(Call("book", {"table": 7}))
+        case ["wonder"]:
+            return Reply(Call("wonder"))
+        case ["hurry", seconds]:
+            return Reply(Call("hurry", {"seconds": float(seconds)}))
+        case _:
+            pass
     return Reply(f"An answer to {asked.user_text}.", chunk_chars=6, delay_s=0.03)

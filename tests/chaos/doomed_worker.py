@@ -18,13 +18,21 @@ from typing import Self
 from typing_extensions import override
 
 from perdure.batch import (
+    AnnotateMessage,
     AppendMessage,
     CloseThread,
     CommitResults,
     CommitStep,
     Decide,
     DeleteMessage,
+    ImportMessages,
+    Operation,
+    ResetThread,
     SetStatus,
+    ShowInterim,
+    StageResult,
+    StoreLateResult,
+    SwitchBranch,
     SyncBatch,
     SyncReport,
 )
@@ -77,6 +85,17 @@ CHILD_POINTS = (
 )
 """Every boundary in the life of a child thread that ends with a report."""
 
+_DEEDS: dict[type[Operation], str] = {
+    SwitchBranch: "switch",
+    ResetThread: "reset",
+    ImportMessages: "import",
+    AnnotateMessage: "annotation",
+    ShowInterim: "preliminary result",
+    StoreLateResult: "late result",
+    StageResult: "given result",
+}
+"""What else people do, by the operation that tells."""
+
 BRANCH_POINTS = (
     "before regeneration",
     "after regeneration",
@@ -84,6 +103,7 @@ BRANCH_POINTS = (
     "after deletion",
     "before decision",
     "after decision",
+    *(f"{side} {what}" for what in _DEEDS.values() for side in ("before", "after")),
 )
 """Both sides of what people do with branches and with calls that wait for them."""
 
@@ -228,6 +248,8 @@ def _name(batch: SyncBatch) -> str:
         return "regeneration"
     if CloseThread in kinds:
         return "child is closed"
+    if deed := next((name for kind, name in _DEEDS.items() if kind in kinds), None):
+        return deed
     if batch.sync_id == "spawn":
         return "child is seeded"
     if AppendMessage in kinds:
