@@ -7,6 +7,7 @@ from perdure.messages import Status
 from perdure.testing import Call, Reply
 from tests.cases.conftest import Converse
 from tests.cases.conversation import PAY, Conversation, Gate, call_in, results_of, text_of, with_gate
+from tests.eventually import eventually
 
 BOTH = Reply(Call("hold"), Call("pay", '{"amount": 3}'))
 
@@ -33,13 +34,13 @@ async def test_case_49_words_over_a_pause_cancel_it(converse: Converse) -> None:
     await talk.client.send(talk.thread, "go")
     turn, (call_id,) = await talk.paused()
     await talk.say("never mind")
+    assert call_in(await talk.message(turn)).call_id == call_id
     assert await talk.status(turn) == Status(state="incomplete", reason="cancelled")
     decision = call_in(await talk.message(turn)).decision
     assert decision is not None
     assert decision.resolution == "cancelled"
     assert len(await talk.path()) == 4
     assert "did not run" in str(talk.model.requests[-1].messages)
-    assert call_id
 
 
 async def test_case_50_a_late_result_is_stored_and_runs_nothing(converse: Converse) -> None:
@@ -120,6 +121,30 @@ async def test_case_55_a_turn_whose_follow_up_is_deleted_can_be_approved(convers
     assert len(talk.model.requests) == 2
 
 
+@pytest.mark.parametrize("way", ["result", "approve"])
+async def test_case_54_55_while_another_call_of_the_step_runs(way: str, converse: Converse) -> None:
+    """The mark is gone with the follow-up: what is decided is taken at once; the turn goes on with the last call."""
+    talk, gate, turn, call_id, follow_up = await followed_in_flight(converse)
+    with pytest.raises(UsageError, match="another message followed its turn"):
+        await talk.client.approve(talk.thread, call_id)
+    await talk.client.delete_message(talk.thread, follow_up)
+    if way == "approve":
+        assert (await talk.client.approve(talk.thread, call_id)).disposition == "settled"
+    else:
+        await talk.client.tool_result(talk.thread, call_id, "paid 3", message_id=turn)
+
+    async def has_result() -> bool:
+        return (await talk.client.store.get_call(talk.thread, call_id)).result is not None
+
+    await eventually(has_result)
+    assert (await talk.status(turn)).state == "running", "the other call is at work"
+    gate.open.set()
+    settled = await talk.until(turn, "complete")
+    assert results_of(settled) == [("ok", "held"), ("ok", "paid 3")]
+    assert text_of(settled) == "all done"
+    assert len(talk.model.requests) == 2
+
+
 async def test_a_second_follow_up_keeps_the_mark(converse: Converse) -> None:
     """Control of 54: with another message below the turn, deleting the first one brings nothing back."""
     talk, gate, turn, _, follow_up = await followed_in_flight(converse)
@@ -185,7 +210,7 @@ async def test_case_59_a_snapshot_from_before_the_follow_up_brings_the_pause_bac
     await talk.client.reset(talk.thread)
     await talk.client.import_thread(talk.thread, snapshot)
     shown, (again,) = await talk.paused()
+    assert shown != turn, "what was deleted does not come back: the turn of the file is another one"
+    assert again == call_id, "it asks about the same call"
     await talk.client.approve(talk.thread, again)
     assert text_of(await talk.until(shown, "complete")) == "thanks"
-    assert turn
-    assert call_id
