@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from random import Random
 
 import pytest
 
@@ -207,22 +208,31 @@ async def test_a_thread_below_that_writes_while_its_parent_deletes(postgres: Pos
 
 
 @pytest.mark.slow
-async def test_b05_under_stress(postgres: PostgresStore) -> None:
-    """B05: eight writers and one reader that polls all the time: every change once, in order of its number."""
+async def test_b05_under_stress(postgres: PostgresStore, database_url: str) -> None:
+    """B05: eight writers of 500 changes each, which commit after a random delay, and one reader that polls meanwhile.
+
+    The reader gets every change once, in the order of its number, which is that of each writer.
+    """
     await started(postgres)
     cursor = (await postgres.get_thread(THREAD)).seq
-    writers, each = 8, 100
+    writers, each = 8, 500
     seen: list[Change] = []
 
     async def writer(name: int) -> None:
-        for number in range(each):
-            await postgres.append_chunks(THREAD, 1, 0, 1, [delta(f"{name}-{number}")])
+        delays = Random(name)
+        async with connected(database_url) as connection:
+            for number in range(each):
+                async with connection.transaction():
+                    chunk = dumps(delta(f"{name}-{number}"))
+                    await run(connection, "append_chunks", THREAD, 1, 0, 1, [chunk], None)
+                    # Not to wait for anything: the change is there, and nobody may see it yet. The others wait for it.
+                    await asyncio.sleep(delays.choice((0.0, 0.0, 0.0005, 0.001)))
 
     async def reader() -> None:
         while len(seen) < writers * each + 1:  # the attempt that began is a change too
             seen.extend(await postgres.read_changes(THREAD, seen[-1].seq if seen else cursor, 50))
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         tasks.create_task(reader())
         for name in range(writers):
             tasks.create_task(writer(name))
@@ -230,6 +240,8 @@ async def test_b05_under_stress(postgres: PostgresStore) -> None:
     assert sorted(told) == sorted(f"{name}-{number}" for name in range(writers) for number in range(each))
     for name in range(writers):
         assert [words for words in told if words.startswith(f"{name}-")] == [f"{name}-{n}" for n in range(each)]
+    numbers = [change.seq for change in seen]
+    assert numbers == sorted(set(numbers))
 
 
 def deltas(changes: tuple[Change, ...]) -> list[str]:
