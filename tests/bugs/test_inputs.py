@@ -1,11 +1,17 @@
 """Inputs that come twice, at once, or near the end of a run."""
 
 import asyncio
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
-from temporalio.client import WorkflowExecutionStatus
+from temporalio import workflow
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.worker import Worker
 
 from perdure import ids
 from perdure.agent import Agent
@@ -71,6 +77,46 @@ async def test_b12_two_messages_come_at_once(start_stack: StackFactory, thread: 
     assert sum(message.role == "user" for message in messages) == 2
 
 
+@contextmanager
+def unfinished_handlers() -> Generator[list[str]]:
+    """What the SDK says of signals and updates whose handlers have not ended when their run does, in any thread."""
+    said: list[str] = []
+    kinds = workflow.UnfinishedUpdateHandlersWarning, workflow.UnfinishedSignalHandlersWarning
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield said
+    said.extend(str(one.message) for one in caught if issubclass(one.category, kinds))
+
+
+@workflow.defn(sandboxed=False)
+class Hasty:
+    """Ends while an update is at work."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    @workflow.run
+    async def run(self) -> None:
+        """Wait until the update has begun, and no longer."""
+        await workflow.wait_condition(lambda: self._begun)
+
+    @workflow.update
+    async def hang(self) -> None:
+        """Begin, and never end."""
+        self._begun = True
+        await workflow.wait_condition(lambda: False)
+
+
+async def test_b18_control_a_run_that_leaves_a_handler_is_noticed(temporal: Client, thread: str) -> None:
+    """The control: an update that is cut off by the end of its run is among what the SDK says."""
+    with unfinished_handlers() as unfinished:
+        async with Worker(temporal, task_queue=thread, workflows=[Hasty]):
+            handle: WorkflowHandle[Any, Any] = await temporal.start_workflow(Hasty.run, id=thread, task_queue=thread)
+            with pytest.raises(WorkflowUpdateFailedError):
+                await handle.execute_update("hang")  # pyright: ignore[reportUnknownMemberType]  # the SDK's `args` has no type
+    assert len(unfinished) == 1
+
+
 @pytest.mark.slow
 async def test_b18_messages_near_continue_as_new_arrive(start_stack: StackFactory, thread: str) -> None:
     """B18: twenty messages as fast as they can be sent over at least three runs, and one after a long sleep."""
@@ -78,15 +124,17 @@ async def test_b18_messages_near_continue_as_new_arrive(start_stack: StackFactor
     model = ScriptedModel(echo)
     stack = await start_stack(Agent("a", model=model, limits=limits))
     numbers: list[str] = []
-    while len(numbers) < 20 or len(await chained_runs(stack.temporal, thread)) < 3:
-        # Each is on its way before the one before it is answered; what waits together is answered together, so on a
-        # busy machine it takes more of them to fill three runs.
-        numbers.append(str(len(numbers) + 1))
-        await stack.client.send(thread, numbers[-1], id=f"m{numbers[-1]}", mode="queue")
-    last = ids.input_message_id(thread, f"m{numbers[-1]}")
-    assert (await stack.client.wait_settled(thread, last)).status.state == "complete"
-    await eventually(lambda: hibernated(stack, thread))
-    assert await stack.client.ask(thread, "1000") == "said 1000"
+    with unfinished_handlers() as unfinished:
+        while len(numbers) < 20 or len(await chained_runs(stack.temporal, thread)) < 3:
+            # Each is on its way before the one before it is answered; what waits together is answered together, so on
+            # a busy machine it takes more of them to fill three runs.
+            numbers.append(str(len(numbers) + 1))
+            await stack.client.send(thread, numbers[-1], id=f"m{numbers[-1]}", mode="queue")
+        last = ids.input_message_id(thread, f"m{numbers[-1]}")
+        assert (await stack.client.wait_settled(thread, last)).status.state == "complete"
+        await eventually(lambda: hibernated(stack, thread))
+        assert await stack.client.ask(thread, "1000") == "said 1000"
+    assert unfinished == []
     messages = await stack.client.history(thread)
     assert [word for word in await words(stack, thread) if word.isdigit()] == [*numbers, "1000"]
     assert [m.status.state for m in messages if m.role == "assistant"] == ["complete"] * len(model.requests)
