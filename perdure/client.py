@@ -121,10 +121,12 @@ class PerdureClient(ThreadWords, ThreadBranches, ThreadResults):
         """
         try:
             status = await self._calls.query(thread_id, "status", ThreadStatus)
-            # Calls that were stopped or failed are counted beside the workflow, so only the store knows all.
-            usage = (await self.store.get_thread(thread_id)).usage
             # Not only while a turn runs: loading, hooks after a turn and compactions may stand still too.
-            status = status.with_(usage=usage, retrying=await self._calls.retrying(thread_id))
+            status = status.with_(retrying=await self._calls.retrying(thread_id))
+            if status.agent:
+                # Calls that were stopped or failed are counted beside the workflow, so only the store knows all. Of a
+                # thread that is new it knows nothing until that has been loaded.
+                status = status.with_(usage=(await self.store.get_thread(thread_id)).usage)
         except NoRunningWorkflow:
             status = stored_status(await self.store.load_tail(thread_id, processed=0))
         if all(call.kind not in ("rap", None) for call in status.open_calls):

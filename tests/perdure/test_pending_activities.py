@@ -22,6 +22,7 @@ from perdure.connection import connect_temporal
 from perdure.contract import Retry
 from perdure.dev.temporal_server import TemporalServer
 from perdure.errors import StoreUnavailable
+from perdure.records import ThreadRecord
 from perdure.testing import Call, Failure, Reply, ScriptedModel
 from perdure.watch import answer_text
 from stores.memory import MemoryStore
@@ -102,6 +103,29 @@ async def test_a_store_that_is_away(temporal: Client, thread: str) -> None:
         assert found.why == "PostgreSQL cannot be reached: refused. Is it running?"
         store.away = False
         await eventually(lambda: _said(stack, thread, "two"), timeout=30)
+
+
+class NotYet(MemoryStore):
+    """A store in which no thread can begin."""
+
+    away = True
+
+    @override
+    async def create_thread(self, thread: ThreadRecord) -> ThreadRecord:
+        if self.away:
+            raise StoreUnavailable("PostgreSQL cannot be reached: refused. Is it running?")
+        return await super().create_thread(thread)
+
+
+async def test_a_thread_that_could_not_be_stored_yet(temporal: Client, thread: str) -> None:
+    """It runs and waits for the store; that this does not know it is no reason to say that there is none."""
+    store = NotYet()
+    async with Stack(temporal, store, [Agent("a", model=ScriptedModel(["one"]))], sandbox=False) as stack:
+        message_id = await stack.client.post(thread, "hi")
+        found = await retried(stack, thread)
+        assert found.what == "load the thread, waiting for the store"
+        store.away = False
+        assert answer_text(await stack.client.wait_settled(thread, message_id)) == "one"
 
 
 async def test_a_tool_elsewhere_that_fails_and_others_that_run(
