@@ -4,6 +4,7 @@ import os
 import time as clock
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -84,6 +85,23 @@ def test_b37_a_local_time_is_that_of_its_zone() -> None:
     assert (asleep.due, asleep.seconds) == (utc("2026-11-01T14:00"), None)
     assert asleep.woke == "Woke at 2026-11-01 09:00:00 America/New_York."
     assert asleep.past == "Did not sleep: 2026-11-01 09:00:00 America/New_York was in the past already."
+
+
+@pytest.mark.parametrize("day", ["2026-11-01", "2027-03-14"])
+def test_b37_every_quarter_of_an_hour_over_a_change_of_the_clocks(day: str) -> None:
+    """B37 (c): who sleeps 15 minutes again and again wakes every 15 minutes, in the hour that comes twice as well.
+
+    The control: by the clock on the wall two of the steps would not be 15 minutes, or not be there.
+    """
+    zone = ZoneInfo("America/New_York")
+    moments = [datetime.fromisoformat(f"{day}T00:00").replace(tzinfo=zone).timestamp()]
+    for _ in range(20):
+        asleep = timer("sleep", {"seconds": 900}, "America/New_York")
+        assert (asleep.seconds, asleep.due) == (900.0, None)
+        moments.append(moments[-1] + (asleep.seconds or 0.0))
+    walls = [datetime.fromtimestamp(moment, zone).replace(tzinfo=None) for moment in moments]
+    assert {later - earlier for earlier, later in pairwise(moments)} == {900.0}
+    assert len({later - earlier for earlier, later in pairwise(walls)}) == 2
 
 
 @pytest.mark.usefixtures("_machine_in_kiritimati")
