@@ -172,8 +172,8 @@ async def test_b11_a_stop_while_a_second_child_is_being_made(
 async def test_b11_a_stop_of_an_idle_parent(stop: Stop, house: House, database_url: str) -> None:
     """B11: it does nothing itself, but those below it do.
 
-    Its second case deletes the parent: no thread is deleted here, so what is left of that is that it is closed. Its rows
-    stay, and so no late write of a child can miss them.
+    Its second case deletes the parent: no thread is deleted here, so what is left of that is that it is closed. Its
+    rows stay, and so no late write of a child can miss them.
     """
     await house.at_work()
     assert (await house.stack.client.status(house.thread)).state == "idle"
