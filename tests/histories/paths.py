@@ -226,6 +226,25 @@ async def pauses(walk: Walk) -> None:
     await walk.ask("pay 5")
 
 
+async def resting(walk: Walk) -> None:
+    """Turns rest on other branches: one is answered there and goes on, a question of another one expires there."""
+    client = walk.stack.client
+    words = await walk.send("confirm")
+    await walk.calls("waiting")
+    turn, (call,) = await walk.head(), await client.open_calls(walk.name)
+    await walk.settled((await client.edit(walk.name, words, "hi", id="edit")).message_id)
+    await client.tool_result(walk.name, call.call_id, "yes")
+    await client.wait_settled(walk.name, turn)
+    for late in (call.call_id, "call_x"):
+        await walk.stack.wake(walk.name, late)
+    hurried = await walk.send("hurry")
+    await walk.asked(1)
+    turn = await walk.head()
+    await client.edit(walk.name, hurried, "hi once more", id="once more")
+    await client.wait_settled(walk.name, turn)
+    await walk.ask("more")
+
+
 async def taken_over(walk: Walk) -> None:
     """Runs are terminated, one in mid stream and one in mid tool; the next ones take their turns up."""
     message_id = await walk.send("story")
@@ -405,6 +424,7 @@ PATHS: tuple[Path, ...] = (
     calls_go_on,
     branches,
     pauses,
+    resting,
     taken_over,
     cancelled,
     refused_start,
