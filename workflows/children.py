@@ -67,14 +67,14 @@ class Children:
             origin=spawn.origin,
         )
         what = f"The event {spawn.event.id} was lost, since no child thread was made for it"
-        self._background.start(self._spawned(request, lambda: True, "a child thread for an event"), what)
+        # Of a stream of them one is shown, with their number.
+        self._background.start(self._spawned(request, lambda: True, "a child thread for an event"), what, "events lost")
 
     def start_unstarted(self, thread_ids: tuple[str, ...]) -> None:
         """Start children that an owner before made, and vanished before it could start them."""
         for thread_id in thread_ids:
-            self._background.start(
-                self._start(thread_id, ThreadStart()), f"The child thread {thread_id} was not started"
-            )
+            what = f"The child thread {thread_id} was not started"
+            self._background.start(self._start(thread_id, ThreadStart()), what, "children not started")
 
     def stop(self, reason: str | None) -> None:
         """Interrupt all children, and the ones that are just being made: they never start (case B11)."""

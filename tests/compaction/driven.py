@@ -6,7 +6,6 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from activities.compact import CompactActivities
-from perdure import ids
 from perdure.agent import Agent, Agents
 from perdure.batch import AppendMessage, AppendParts, SyncBatch
 from perdure.codec import digest
@@ -202,8 +201,3 @@ def first_text(seen: tuple[Request | Response, ...]) -> str:
     item = seen[0].items[0]
     assert isinstance(item, UserText)
     return item.text
-
-
-def turn_message(turn: int, thread: str = THREAD) -> str:
-    """The id of a turn's message."""
-    return ids.turn_message_id(thread, turn)

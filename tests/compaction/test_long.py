@@ -86,7 +86,7 @@ class LongTalk:
         self.agent = Agent(
             "a",
             model=ScriptedModel(self._answer),
-            compaction=Compaction(strategy=strategy, context_window=WINDOW, model=self.summariser),  # type: ignore[arg-type]
+            compaction=Compaction(strategy=strategy, context_window=WINDOW, model=self.summariser),  # type: ignore[arg-type]  # a case's word
             limits=Limits(steps=steps + 1),
         )
 

@@ -38,7 +38,7 @@ class Talker:
     @property
     def first_words(self) -> str:
         """What the newest request begins with."""
-        return str(self.model.requests[-1].messages[0].parts[0].content)  # type: ignore[union-attr]
+        return str(self.model.requests[-1].messages[0].parts[0].content)  # type: ignore[union-attr]  # a request begins with words
 
 
 async def summed_up(stack: Stack, thread: str) -> bool:
@@ -143,7 +143,7 @@ async def test_failures_are_told_after_three_in_a_row(start_stack: StackFactory,
         assert (await stack.client.status(thread)).problems == ()
         asked = len(talker.summariser.requests)
         await stack.client.compact(thread)
-        await eventually(lambda before=asked: len(talker.summariser.requests) > before)  # type: ignore[misc]
+        await eventually(lambda before=asked: len(talker.summariser.requests) > before)  # type: ignore[misc]  # mypy infers no lambda with a default
     problems = await eventually(lambda: _problems(stack, thread))
     assert "3 times in a row" in problems[0]
     talker.summary = "They counted."
