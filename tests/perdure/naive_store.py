@@ -89,7 +89,8 @@ class NaiveStore:
             and operation.message.input_id
             and (known := self.digests.get(operation.message.input_id)) is not None
         )
-        refused += self._unwanted(batch)
+        # Asked first, and told alone, as by the stores.
+        refused = self._unwanted(batch) or refused
         if refused:
             self.refused[batch.sync_id] = refused
             return SyncReport(number=self.version, refused=refused)
