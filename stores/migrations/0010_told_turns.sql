@@ -1,5 +1,10 @@
 -- Hooks that have run, in a few rows for each thread. Errors: those of 0002_functions.sql.
 
+-- Held from before the copy to the end: a hook that a process of the release before finishes in between would be copied
+-- by nobody and go with the table. To drop it takes both locks too, and whoever finishes a hook asks for them in this
+-- order.
+lock table perdure.threads, perdure.finished_hooks in access exclusive mode;
+
 -- The turns after which a provider's hook has run. No turn is ever forgotten: its hook may be begun again at any time, by
 -- a workflow that is reset or an attempt that was taken for lost, and must find that it has run. But turns are numbered
 -- one by one, and nearly all are told: so they are one range, which grows at its end, and another one after each turn
@@ -25,6 +30,12 @@ select told.thread, turn, told.source, 0::bigint as number
 from perdure.told_turns told
 cross join lateral unnest(told.turns) as span
 cross join lateral generate_series(lower(span), upper(span) - 1) as turn;
+
+-- As the function of before writes it, if it was called already and has waited for the end of this.
+create rule finished as on insert to perdure.finished_hooks do instead
+insert into perdure.told_turns as told (thread, source, turns)
+values (new.thread, new.source, int4multirange(int4range(new.turn, new.turn, '[]')))
+on conflict (thread, source) do update set turns = told.turns + excluded.turns;
 
 create or replace function perdure.finish_hook(
     p_thread_id text, p_turn int, p_source text, p_body text, p_version bigint, p_schema_version bigint

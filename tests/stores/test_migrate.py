@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
@@ -19,6 +20,11 @@ from tests.databases import execute, new_database
 from tests.eventually import eventually
 from tests.stores.builders import call
 from tests.stores.postgres_eye import connected, run, waiting
+
+
+async def are_waiting(eye: "asyncpg.Connection[asyncpg.Record]", count: int) -> bool:
+    """Whether so many statements wait for a lock."""
+    return await waiting(eye) == count
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -167,6 +173,29 @@ async def test_hooks_that_have_run_before_have_run(empty_url: str, monkeypatch: 
         assert [await older.fetchval(finished, turn) for turn in range(1, 8)] == [1, 1, None, 1, None, 1, None]
     async with await PostgresStore.connect(empty_url) as store:
         assert [turn for turn in range(8) if await store.finished_hooks("t", turn) == ("audit",)] == [1, 2, 4, 6]
+
+
+async def test_a_hook_that_is_finished_while_hooks_are_migrated_has_run(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not committed yet when the migration begins, and one whose writer waits for the migration's end."""
+    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:9])
+    monkeypatch.setattr(module, "SCHEMA_VERSION", 9)
+    await migrate(empty_url)
+    monkeypatch.undo()
+    async with connected(empty_url) as first, connected(empty_url) as second, connected(empty_url) as eye:
+        await eye.execute("insert into perdure.threads (thread_id, tenant, agent, kind) values ('t', '', '', 'root')")
+        await run(second, "finish_hook", "t", 1, '"audit"', None, None, None)
+        async with first.transaction():
+            await run(first, "finish_hook", "t", 2, '"audit"', None, None, None)
+            migrating = asyncio.create_task(migrate(empty_url))
+            await eventually(lambda: waiting(eye))
+            late = asyncio.create_task(run(second, "finish_hook", "t", 3, '"audit"', None, None, None))
+            await eventually(lambda: are_waiting(eye, 2))
+        assert await migrating == len(MIGRATIONS) - 9
+        await late
+    async with await PostgresStore.connect(empty_url) as store:
+        assert [turn for turn in range(5) if await store.finished_hooks("t", turn) == ("audit",)] == [1, 2, 3]
 
 
 def test_migrations_are_numbered_one_by_one(tmp_path: Path) -> None:
