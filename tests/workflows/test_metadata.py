@@ -61,8 +61,12 @@ async def test_a_compaction_says_what_it_is_for(start_stack: StackFactory, threa
     stack = await start_stack(agent)
     for number in range(4):
         await stack.client.ask(thread, f"words {number}")
-    await stack.client.compact(thread)
-    children = [event for event in await chain(stack.temporal, thread) if event.event_type == CHILD]
+    await stack.client.compact(thread, wait=False)
+
+    async def started() -> list[HistoryEvent]:
+        return [event for event in await chain(stack.temporal, thread) if event.event_type == CHILD]
+
+    children = await eventually(started)
     assert len(children) == 1
     assert nameless(children) == []
 
