@@ -6,6 +6,8 @@ Nothing it writes is history before `sync` commits it, and nothing is dispatched
 """
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -154,7 +156,9 @@ class CompleteActivities:
         for candidate in candidates:
             if candidate.anew and not has_forgotten(error):
                 continue
-            if lost.requests and (crossed := await self._budgets.crossed(call.agent, call.request, lost)) is not None:
+            with self._counting(call, lost):
+                crossed = await self._budgets.crossed(call.agent, call.request, lost) if lost.requests else None
+            if crossed is not None:
                 self._lost.count(call.request, call.attempt, lost)
                 return CompleteResult(finish="limit", detail=crossed)
             try:
@@ -171,6 +175,16 @@ class CompleteActivities:
         # Not where it was caught: what was left out of the cause would come along as the context.
         raise decisive(failures)
 
+    @contextmanager
+    def _counting(self, call: "_Call", lost: Usage) -> Generator[None]:
+        """What models have taken that were asked in vain is counted if the call ends before the next one is asked."""
+        try:
+            yield
+        except BaseException:  # whatever it is, a stop or a store that is away: it is paid for
+            if lost.requests:
+                self._lost.count(call.request, call.attempt, lost)
+            raise
+
     async def _opened(self, candidate: Candidate, call: "_Call") -> Chosen:
         try:
             chosen = await self._models.open(candidate)
@@ -183,7 +197,8 @@ class CompleteActivities:
         """The answer of one model; `lost` is what those before it have cost."""
         request, agent, catalog = call.request, call.agent, call.catalog
         place = request.thread_id, request.turn, request.step
-        messages = await self._requests.build(agent, request, call.path, call.context, chosen.model)
+        with self._counting(call, lost):
+            messages = await self._requests.build(agent, request, call.path, call.context, chosen.model)
         chosen, messages = continued(chosen, messages, call.path)
         async with StepWriter(self._store, *place, call.attempt) as writer:
             response, usage = await self._stream(chosen, call, messages, writer, lost)

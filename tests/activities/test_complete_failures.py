@@ -1,16 +1,22 @@
 """Failures of the model and of the store."""
 
 import asyncio
+import itertools
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from activities.request_builder import RequestBuilder
 from perdure.agent import Agent
 from perdure.contract import CompleteRequest
+from perdure.errors import StoreUnavailable
+from perdure.limits import Budget, Limits
 from perdure.messages import TextPart
 from perdure.policy import ErrorType
-from perdure.testing import Failure, Reply
+from perdure.testing import Failure, Reply, ScriptedModel
+from stores.memory import MemoryStore
 from tests.activities.conversation import Conversation, FaultyStore, failed, requests_of, scripted, until
 
 
@@ -58,6 +64,29 @@ async def test_a_missing_key_is_a_configuration_error(monkeypatch: pytest.Monkey
     failure = await failed(thread.complete())
     assert (failure.type, failure.non_retryable) == (ErrorType.CONFIGURATION, True)
     assert "OPENAI_API_KEY" in failure.message
+
+
+@pytest.mark.parametrize(("owner", "name"), [(MemoryStore, "get_spending"), (RequestBuilder, "build")])
+async def test_what_was_asked_in_vain_is_counted_if_the_next_model_is_not_asked(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store goes away when the budget is read again, or the next request is made. What has failed is paid for."""
+    asked = [ScriptedModel([Reply("no", failures=[Failure(500)])]), ScriptedModel(["yes"])]
+    agent = Agent("a", model=asked[0], fallbacks=asked[1:], limits=Limits(turn=Budget(model_calls=9)))
+    thread = await Conversation.start(agent)
+    await thread.say("hi")
+    works, calls = getattr(owner, name), itertools.count(1)
+
+    async def away_at_the_second(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == 2:
+            raise StoreUnavailable("The database cannot be reached.")
+        return await works(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, away_at_the_second)
+    assert (await failed(thread.complete())).type == ErrorType.STORE
+    await thread.activities.close()
+    assert [len(model.requests) for model in asked] == [1, 0]
+    assert (await thread.store.get_thread("t")).usage.requests == 1
 
 
 async def test_an_unknown_agent_and_a_bug_fail_for_good() -> None:
