@@ -209,7 +209,9 @@ class AgentThread:
         if turn is not None and turn.calls:
             await self._dispatch(turn)
         turn = self.history.open_turn
-        return self._has_ready() or (turn is not None and not self._calls.are_outside(turn))
+        works = turn is not None and not self._calls.are_outside(turn)
+        # Another turn that rests may lack nothing more by now.
+        return works or self._has_ready() or self.history.rests
 
     async def _accept(self) -> None:
         """Take inputs and make them durable. What they interrupt is stopped after that: the store may know them."""

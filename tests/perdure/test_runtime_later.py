@@ -10,7 +10,7 @@ from perdure.agent import Agent, Agents
 from perdure.builtins import Threads, Timers
 from perdure.contract import DispatchRequest, DispatchResult, NotifyRequest
 from perdure.history_state import SubscriptionLimits
-from perdure.inputs import AnyInput, Control, Event, ToolResult
+from perdure.inputs import AnyInput, Control, Event, ToolResult, UserMessage
 from perdure.messages import EventPart, ToolResultPart
 from perdure.runtime import AgentThread
 from perdure.testing import Asked, Call, Reply, ScriptedModel
@@ -33,13 +33,14 @@ def store() -> Journal:
 
 WATCH = Tool(name="watch", description="Watch.", parameters={"type": "object"}, kind="rap", toolset="watcher")
 WAIT = Tool(name="wait", description="Wait.", parameters={"type": "object"}, kind="client", passive=True)
+ASK = Tool(name="ask", description="Ask.", parameters={"type": "object"}, kind="client")
 
 
 async def load_with_server(
     store: MemoryStore, script: Any, notify: Notify | None = None, limits: SubscriptionLimits | None = None
 ) -> AgentThread:
-    """A thread whose agent has a tool server that acknowledges every call, and a tool that waits for anything."""
-    agents = Agents([Agent("demo", model=ScriptedModel(script), tools=[WATCH, WAIT])])
+    """A thread whose agent has a tool server that acknowledges every call, and tools that wait."""
+    agents = Agents([Agent("demo", model=ScriptedModel(script), tools=[WATCH, WAIT, ASK])])
 
     async def dispatch(request: DispatchRequest) -> DispatchResult:
         await store.start_call(request.thread_id, request.call_id)
@@ -131,6 +132,31 @@ async def test_a_passive_call_is_cut_short_by_whatever_comes(store: Journal) -> 
         assert thread.history.phase == ("idle" if number == 0 else "sleeping"), "the last words still say `wait`"
     results = [part.outcome for one in await messages(store) for part in one.parts if isinstance(part, ToolResultPart)]
     assert results == ["interrupted", "interrupted"]
+
+
+async def test_turns_that_rest_on_other_branches_go_on_one_after_the_other(store: Journal) -> None:
+    """Both have got what they lacked, and neither is shown: whoever drives while there is more to do ends both."""
+
+    def script(asked: Asked) -> Reply:
+        if asked.results:
+            return Reply("thanks")
+        return Reply("hello") if asked.user_text == "hi" else Reply(Call("ask", {}))
+
+    thread = await load_with_server(store, script)
+    words: str | None = None
+    asked: dict[str, str] = {}
+    for name in ("m1", "m2", "m3"):
+        thread.put(UserMessage(id=name, text="hi" if name == "m3" else "ask", source_id=words))
+        await drive(thread)
+        words, turn = (message.id for message in await messages(store))
+        if name != "m3":
+            asked[turn] = open_call(thread)
+    assert thread.history.open_turn is None
+    for call_id in asked.values():
+        thread.put(ToolResult(call_id=call_id, content="yes"))
+    await drive(thread)
+    stored = {one.message.id: one.message for one in (await store.load_tree("t1")).messages}
+    assert [answer_text(stored[turn]) for turn in asked] == ["thanks", "thanks"]
 
 
 async def test_tool_servers_are_told_and_not_waited_for(store: Journal) -> None:
