@@ -67,12 +67,12 @@ class MemoryStore(MemoryContext):
         if (thread.record.version, thread.sync_id) == (batch.number, batch.sync_id):
             tree = tree_report(thread, batch.operations) if any(map(changes_tree, batch.operations)) else None
             return _done(batch, tree)
-        refused = self._missing(batch) or missing_calls(batch_sql.wanted_calls(batch), thread.calls.keys())
-        if not refused and thread.record.version != batch.number - 1:
+        if thread.record.version != batch.number - 1:
             raise StaleWriter(
                 "The thread has been written by somebody else and is at version "
                 f"{thread.record.version}. Load it again."
             )
+        refused = self._missing(batch) or missing_calls(batch_sql.wanted_calls(batch), thread.calls.keys())
         refused = refused or _accepted(thread, batch)
         if refused:
             return SyncReport(number=batch.number - 1, refused=refused)

@@ -109,13 +109,7 @@ class PostgresConversation:
         rows = await self._database.rows("stored_blobs", batch.thread_id, list(set[bytes]().union(*wanted.values())))
         found = {row["sha256"] for row in rows}
         missing = tuple(Refused(input_id=name, missing=True) for name, blobs in wanted.items() if not blobs <= found)
-        if missing:
-            thread = await self._database.row("get_thread", batch.thread_id)
-            if thread is None:  # that is the worse news
-                raise ThreadNotFound(batch.thread_id)
-            if _is_applied(thread, batch):
-                return ()
-        return missing
+        return missing if missing and await self._is_next(batch) else ()
 
     async def _without_call(self, batch: SyncBatch) -> tuple[Refused, ...]:
         # Asked without the lock: only batches open and close calls, and whoever writes one of them at the same time is
@@ -125,13 +119,22 @@ class PostgresConversation:
             return ()
         rows = await self._database.rows("are_open", batch.thread_id, list(wanted))
         missing = missing_calls(wanted, {row["call_id"] for row in rows})
-        if missing:
-            thread = await self._database.row("get_thread", batch.thread_id)
-            if thread is None:
-                raise ThreadNotFound(batch.thread_id)
-            if _is_applied(thread, batch):
-                return ()
-        return missing
+        return missing if missing and await self._is_next(batch) else ()
+
+    async def _is_next(self, batch: SyncBatch) -> bool:
+        """Whether a batch is to be refused for what it lacks, and not the last one again, which had it.
+
+        Raises ThreadNotFound, and StaleWriter: a writer who is told of a refusal goes on from what it knows, and there
+        is more by now.
+        """
+        thread = await self._database.row("get_thread", batch.thread_id)
+        if thread is None:
+            raise ThreadNotFound(batch.thread_id)
+        if _is_applied(thread, batch):
+            return False
+        if thread["version"] != batch.number - 1:
+            raise stale_writer(thread["version"])
+        return True
 
     async def _change(self, batch: SyncBatch) -> SyncReport:
         """A batch that must see what is stored before it can be written."""

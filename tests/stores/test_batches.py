@@ -320,6 +320,8 @@ async def test_an_input_without_its_blob_is_refused(store: Store) -> None:
     assert not (await write(store, 1, AppendMessage(message=in_blob("m", above)), thread_id="child")).refused
     with pytest.raises(ThreadNotFound):
         await write(store, 1, AppendMessage(message=in_blob("n", above)), thread_id="nobody")
+    with pytest.raises(StaleWriter):
+        await write(store, 9, AppendMessage(message=in_blob("o", "00")), thread_id="child")
 
 
 def in_blob(message_id: str, blob: str) -> Message:

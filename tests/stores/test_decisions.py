@@ -15,7 +15,7 @@ from perdure.batch import (
     SyncBatch,
 )
 from perdure.codec import dumps
-from perdure.errors import CallNotOpen, StepSealed
+from perdure.errors import CallNotOpen, StaleWriter, StepSealed
 from perdure.messages import Message, Outcome, Part, ToolCallPart, ToolResultPart
 from perdure.ports import Store
 from perdure.records import Change, OpenCall, StepOutcome
@@ -435,6 +435,20 @@ async def test_a_batch_whose_answer_was_lost_is_not_refused_when_it_comes_again(
         assert (await store.append_messages(batch)).refused == ()
     (why,) = await refused(store, brought("c1"))
     assert why.input_id == "c1", "the control: it is not open any more"
+
+
+async def test_a_batch_after_which_more_was_written_refuses_nothing(store: Store) -> None:
+    """It is stale, whatever it lacks by now: its writer has to load the thread.
+
+    Told of a refusal alone it would go on from what it knows, and never do what the batches after it have begun.
+    """
+    await resting(store, call("c1"))
+    number = (await store.get_thread("t")).version + 1
+    batch = SyncBatch(thread_id="t", number=number, sync_id="s", operations=(brought("c1"),))
+    await store.append_messages(batch)
+    await written(store, delete("a"))
+    with pytest.raises(StaleWriter):
+        await store.append_messages(batch)
 
 
 async def test_what_opens_a_subscription_does_so_once(store: Store) -> None:
