@@ -7,7 +7,7 @@ alter table perdure.threads add column summed bigint not null default 0;
 alter table perdure.summaries add column seq bigint;
 create index summaries_told on perdure.summaries (thread, seq) where seq is not null;
 
-drop function perdure.path_shape(perdure.threads);
+-- `path_shape` stays: the `add_summary` of before asks for it, if it was called already and has waited for the end of this.
 
 -- The number of what a summary of the thread is made of: it rises with each change in the middle of the thread or of one
 -- above it, and with each summary in the thread itself. One of a thread above leaves what it stands for as it was.

@@ -27,6 +27,14 @@ async def are_waiting(eye: "asyncpg.Connection[asyncpg.Record]", count: int) -> 
     return await waiting(eye) == count
 
 
+async def migrated_to(version: int, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables as they were at this version."""
+    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:version])
+    monkeypatch.setattr(module, "SCHEMA_VERSION", version)
+    assert await migrate(url) == version
+    monkeypatch.undo()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def empty_url(postgres_url: str) -> AsyncGenerator[str]:
     """A database without tables."""
@@ -101,10 +109,7 @@ async def test_a_server_that_is_away(postgres_url: str) -> None:
 
 async def test_what_the_release_before_has_written_is_read(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Subscriptions and open calls from before migration 3 have what they lacked."""
-    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:2])
-    monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
-    assert await migrate(empty_url) == 2
-    monkeypatch.undo()
+    await migrated_to(2, empty_url, monkeypatch)
     operations = [
         {
             "kind": "append_parts",
@@ -132,10 +137,7 @@ async def test_what_a_writer_of_the_release_before_counts_is_counted(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A summary and costs from before migration 6, and a step that such a writer commits after it."""
-    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:5])
-    monkeypatch.setattr(module, "SCHEMA_VERSION", 5)
-    await migrate(empty_url)
-    monkeypatch.undo()
+    await migrated_to(5, empty_url, monkeypatch)
     message = {"id": "a", "at": 1, "on_head": True, "role": "assistant", "turn": 1, "state": "running"}
     append = {"kind": "append_messages", "messages": [message], "parts": [], "count": 1, "head_id": "a", "turn": 1}
     usage = {"requests": 1, "input_tokens": 2, "output_tokens": 3, "cached_tokens": 4}
@@ -159,10 +161,7 @@ async def test_what_a_writer_of_the_release_before_counts_is_counted(
 
 async def test_hooks_that_have_run_before_have_run(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what a process of the release before writes during the upgrade is known too, to it and to this one."""
-    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:9])
-    monkeypatch.setattr(module, "SCHEMA_VERSION", 9)
-    await migrate(empty_url)
-    monkeypatch.undo()
+    await migrated_to(9, empty_url, monkeypatch)
     finished = "select 1 from perdure.finished_hooks where turn = $1 order by number"
     async with connected(empty_url) as older:
         await older.execute("insert into perdure.threads (thread_id, tenant, agent, kind) values ('t', '', '', 'root')")
@@ -179,10 +178,7 @@ async def test_a_hook_that_is_finished_while_hooks_are_migrated_has_run(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is not committed yet when the migration begins, and one whose writer waits for the migration's end."""
-    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:9])
-    monkeypatch.setattr(module, "SCHEMA_VERSION", 9)
-    await migrate(empty_url)
-    monkeypatch.undo()
+    await migrated_to(9, empty_url, monkeypatch)
     async with connected(empty_url) as first, connected(empty_url) as second, connected(empty_url) as eye:
         await eye.execute("insert into perdure.threads (thread_id, tenant, agent, kind) values ('t', '', '', 'root')")
         await run(second, "finish_hook", "t", 1, '"audit"', None, None, None)
@@ -196,6 +192,31 @@ async def test_a_hook_that_is_finished_while_hooks_are_migrated_has_run(
         await late
     async with await PostgresStore.connect(empty_url) as store:
         assert [turn for turn in range(5) if await store.finished_hooks("t", turn) == ("audit",)] == [1, 2, 3]
+
+
+async def test_a_summary_that_comes_while_summaries_are_migrated_is_kept(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer waits for the migration's end, and then goes on with the function of before, which needs others."""
+    await migrated_to(7, empty_url, monkeypatch)
+    added = {"id": "s", "message_id": "m", "parts": 1, "body": '"so far"', "kind": "summary", "covered": 1, "shape": 0}
+    async with connected(empty_url) as first, connected(empty_url) as second, connected(empty_url) as eye:
+        await eye.execute("insert into perdure.threads (thread_id, tenant, agent, kind) values ('t', '', '', 'root')")
+        message = {"id": "m", "at": 1, "on_head": True, "role": "user", "turn": 0, "state": "complete"}
+        append = {"kind": "append_messages", "messages": [message], "parts": [], "count": 1, "head_id": "m", "turn": 0}
+        await run(second, "append_messages", "t", 1, "s", "{}", dumps([append]))
+        async with first.transaction():
+            await first.execute("lock table perdure.threads in access share mode")
+            migrating = asyncio.create_task(migrate(empty_url))
+            await eventually(lambda: waiting(eye))
+            late = asyncio.create_task(run(second, "add_summary", "t", dumps(added)))
+            await eventually(lambda: are_waiting(eye, 2))
+        assert await migrating == len(MIGRATIONS) - 7
+        await late
+    async with await PostgresStore.connect(empty_url) as store:
+        summary = (await store.load_history_with_ancestors("t")).summary
+        assert summary is not None
+        assert summary.text == "so far"
 
 
 def test_migrations_are_numbered_one_by_one(tmp_path: Path) -> None:
