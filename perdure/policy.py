@@ -9,7 +9,7 @@ from typing import Final
 
 from temporalio.common import RetryPolicy
 
-REVISION: Final = 6
+REVISION: Final = 7
 """By which rules a thread's workflow goes. A run keeps those that it was loaded under, so that its history replays: a
 change that would issue other commands for the same history gets the next number.
 
@@ -19,6 +19,7 @@ change that would issue other commands for the same history gets the next number
 5: a turn that rests on another branch goes on when nothing is lacking, its questions expire, and a result finds its
 call on whatever branch.
 6: what comes before the first line of a run has run is held to the bounds of what waits, as all else.
+7: a turn that is stopped while it waits for a compaction keeps no later one from beginning.
 """
 
 WORKFLOW_TASK_TIMEOUT: Final = timedelta(seconds=3)

@@ -41,6 +41,14 @@ class ThreadShortening(ThreadDurability):
         self._history.fail_turn(why)
         self._board.line("Assistant", f"({why})")
 
+    def _compact(self, *, forced: bool) -> None:
+        turn = self._history.open_turn
+        if self._loaded.revision > 6 and (turn is None or self._shortened != (turn.turn, turn.step)):
+            # A turn that waited may have been stopped. The outcome that it did not take is nobody's, and keeps none of
+            # those that are asked for now from beginning.
+            self._compactions.take_last()
+        super()._compact(forced=forced)
+
     def _may_shorten(self, error: ActivityError, turn: OpenTurn) -> bool:
         """Whether the model call is to be made once more, after a compaction: once for each step (case B02)."""
         cause = error.cause
@@ -50,6 +58,9 @@ class ThreadShortening(ThreadDurability):
             return False
         self._shortened, self._too_long = step, sentence(error, "The model call failed")
         self._history.retry_step()
+        if self._loaded.revision > 6:
+            # The call that was refused has had what earlier ones brought.
+            self._compactions.take_last()
         # One that is under way already may be enough.
         self._compact(forced=True)
         if self._loaded.revision > 3 and self._compactions.running:

@@ -110,3 +110,26 @@ async def test_a_turn_waits_for_no_other_compaction_than_its_own(
     assert (turn.status.state, turn.status.detail) == ("complete", None)
     await eventually(lambda: says(stack, thread, "nothing that could be left out"), timeout=30)
     slow.release.set()
+
+
+@pytest.mark.parametrize("way", ["asked for", "needed"])
+async def test_a_turn_that_is_stopped_while_it_waits_leaves_nothing_behind(
+    way: str, start_stack: StackFactory, thread: str
+) -> None:
+    """The outcome that it did not take is nobody's: the next compaction begins, whatever it is for."""
+    talker = Talker(summary=Reply("well", hang=True))
+    stack = await start_stack(talker.agent)
+    await stack.client.ask(thread, "one")
+    talker.refusals = 1
+    await stack.client.send(thread, "two")
+    await eventually(lambda: talker.summariser.requests)
+    await stack.client.stop(thread)
+    await stack.temporal.get_workflow_handle(ids.compaction_id(thread)).terminate()
+    await eventually(lambda: says(stack, thread, "ended from outside"))
+    talker.summary = "They said hello."
+    if way == "asked for":
+        assert (await stack.client.compact(thread, wait=True)).outcome == "done"
+    else:
+        talker.refusals = 1
+    assert await stack.client.ask(thread, "three") == "you said three"
+    assert "They said hello." in talker.first_words
