@@ -37,9 +37,8 @@ async def _regenerated(scene: Scene, answer: str) -> None:
 
 async def _deleted(scene: Scene, answer: str) -> None:
     assert await scene.texts() == ["hello"]
-    assert (await scene.client.delete_message(scene.thread, answer, id="d1")).disposition == "duplicate"
-    with pytest.raises(UsageError):
-        await scene.client.delete_message(scene.thread, answer, id="d2")
+    for request in ("d1", "d2"):
+        assert (await scene.client.delete_message(scene.thread, answer, id=request)).disposition == "duplicate"
     assert await scene.texts() == ["hello"]
 
 
