@@ -1,12 +1,14 @@
 """Approvals, pauses and late results, as the history manager decides about them. Numbers are those of the cases."""
 
+from typing import Literal
+
 import pytest
 
 from perdure.approval import Decision
 from perdure.batch import Operation, Refused, SetStatus, StoreLateResult, SyncReport
 from perdure.errors import UsageError
 from perdure.inputs import Approval, Control, Disposition, Event, Interrupt, ToolResult, UserMessage
-from perdure.messages import Status
+from perdure.messages import Status, ToolResultPart
 from perdure.turn import UNDECIDED
 from tests.perdure.driven import Thread, results
 
@@ -114,6 +116,19 @@ def test_case_45_a_question_that_expires_counts_as_decided(thread: Thread) -> No
     assert thread.phase() == "boundary"
     with pytest.raises(UsageError):
         decide(thread, call_id, approved=True)
+
+
+@pytest.mark.parametrize(("outcome", "resolution"), [("expired", "expired"), ("ok", "cancelled")])
+def test_a_question_that_was_over_while_nobody_had_the_thread_says_how(
+    thread: Thread, outcome: Literal["expired", "ok"], resolution: Literal["expired", "cancelled"]
+) -> None:
+    """Its call got a result at rest: whoever loads the thread tells its time from a result that came in place of it."""
+    (call_id,) = thread.act("pay")
+    thread.store.stage(ToolResultPart(call_id=call_id, outcome=outcome, content="so"))
+    thread.reload()
+    thread.sync()
+    assert thread.store.decisions[call_id] == Decision(resolution=resolution)
+    assert results(thread.last) == [(outcome, "so")]
 
 
 def test_case_49_words_over_a_pause_cancel_it(thread: Thread) -> None:

@@ -110,6 +110,18 @@ async def test_an_answer_that_was_stored_when_its_step_was_stopped_counts_once(
     assert path.messages[-1].parts == ((text("so"),) if "sealed" in way else ())
 
 
+@pytest.mark.parametrize("way", [{"sealed": True}, {"discard": True}], ids=str)
+async def test_an_answer_whose_writer_has_counted_it_counts_no_more_when_its_step_is_stopped(
+    store: Store, way: dict[str, bool]
+) -> None:
+    """The writer was in doubt whether it is stored, and was the first of the two."""
+    await started(store)
+    await store.finish_step(THREAD, 1, 0, 3, (text("so"),), StepOutcome(usage=ONE), [])
+    await store.add_usage(THREAD, 1, 0, 3, ONE)
+    await write(store, 2, step(0, Usage()).with_(**way), settle("a"))
+    assert (await store.get_thread(THREAD)).usage == ONE == await of_message(store)
+
+
 @pytest.mark.parametrize("way", [{"sealed": True}, {"discard": True}, {}], ids=str)
 async def test_an_answer_whose_step_says_what_it_took_counts_once(store: Store, way: dict[str, bool]) -> None:
     """What is committed with its usage is not added from the turn buffer too; nor is what only streamed."""
