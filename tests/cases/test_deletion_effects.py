@@ -96,12 +96,14 @@ async def test_a_stop_and_a_deletion_at_once(converse: Converse) -> None:
 
 
 async def test_a_result_for_a_deleted_call_is_dropped(converse: Converse) -> None:
-    """There is nothing that it could belong to, and nothing of it is stored."""
+    """There is nothing that it could belong to, and nothing of it is stored. Who can be told so is told."""
     talk = await converse({"go": [ASK]})
     await talk.client.send(talk.thread, "go")
     turn, (call_id,) = await talk.paused()
     await talk.client.delete_message(talk.thread, turn)
-    await talk.client.tool_result(talk.thread, call_id, "42")
+    with pytest.raises(UsageError, match="There is no call"):
+        await talk.client.tool_result(talk.thread, call_id, "42")
+    await talk.stack.handle(talk.thread).signal("tool_result", {"call_id": call_id, "content": "42"})
     assert text_of(await talk.say("and now?")) == "answer 1 to and now?"
     assert await talk.shown() == ["go", "and now?", "answer 1 to and now?"]
 
