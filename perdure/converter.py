@@ -6,7 +6,7 @@ handlers, which take what came and answer in a sentence (`perdure.inbox`).
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import TypeAdapter
@@ -26,6 +26,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError, FailureError
 
 from perdure.codec import clip, dumps, loads
+from perdure.errors import ConfigurationError
 
 MESSAGE_CHARS, STACK_CHARS = 1000, 800
 
@@ -74,6 +75,20 @@ class PerdurePayloadConverter(CompositePayloadConverter):
 
     def __init__(self) -> None:
         self.converters = self._shared
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Decode. Raises ConfigurationError for what some codec has encoded that this process does not know.
+
+        Nothing is decided about it: the same worker with its codec reads what this one could not.
+        """
+        for payload in payloads:
+            encoding = payload.metadata.get("encoding", b"")
+            if encoding not in self.converters:
+                raise ConfigurationError(
+                    f"A payload is encoded as {encoding.decode(errors='replace')!r}, which this process cannot read: "
+                    "set PERDURE_PAYLOAD_CODEC as it is set for the workers."
+                )
+        return super().from_payloads(payloads, type_hints)
 
     def with_context(self, context: SerializationContext) -> Self:
         """The converter itself."""
@@ -150,8 +165,49 @@ data_converter = dataclasses.replace(
 )
 
 
+class ExplainedCodec(PayloadCodec):
+    """A user's codec, whose failures say where to look. What it cannot do it raises as ConfigurationError.
+
+    A workflow task fails with it, and is tried again until a worker comes that can read: nothing is decided about words
+    that only this process cannot read.
+    """
+
+    def __init__(self, codec: PayloadCodec) -> None:
+        self._codec = codec
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """As the codec does it."""
+        try:
+            return await self._codec.encode(payloads)
+        except Exception as error:  # it is the user's code, which may raise anything
+            raise ConfigurationError(f"The payload codec cannot encode: {_reason(error)}.") from error
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """As the codec does it."""
+        try:
+            return await self._codec.decode(payloads)
+        except Exception as error:  # as above
+            raise ConfigurationError(
+                f"The payload codec cannot read what Temporal has stored ({_reason(error)}): all workers, clients and "
+                "gateways need the same codec with the same keys."
+            ) from error
+
+
 def with_codec(codec: PayloadCodec) -> DataConverter:
     """The data converter with a codec for all payloads; the words of failures become one too."""
     return dataclasses.replace(
-        data_converter, payload_codec=codec, failure_converter_class=PerdureFailureConverterWithEncodedWords
+        data_converter,
+        payload_codec=ExplainedCodec(codec),
+        failure_converter_class=PerdureFailureConverterWithEncodedWords,
     )
+
+
+async def check_codec(codec: PayloadCodec) -> None:
+    """Have a codec encode and decode. Raises ConfigurationError if that does not give back what was put in."""
+    converter, words = with_codec(codec), ["a word", "another one"]
+    if await converter.decode(await converter.encode(words)) != words:
+        raise ConfigurationError("The payload codec does not give back what it was given.")
+
+
+def _reason(error: Exception) -> str:
+    return clip(" ".join(f"{type(error).__name__}: {error}".split()), 200).rstrip(".: ")

@@ -122,47 +122,52 @@ async def _decide(
     call_id: str,
     what: str,
     said: Said,
-    asked: PendingApproval | None,
+    asked: PendingApproval,
     by: str | None,
 ) -> None:
-    if asked is not None:
-        check_command(asked.request, said, tuple(said.answers or ()))
+    check_command(asked.request, said, tuple(said.answers or ()))
     decided = await client.decide(thread_id, call_id, **said.fields, by=by or user_name())
     what = f"was {what} already" if decided.disposition == "duplicate" else f"is {what}"
     more = f"; {quantity(len(decided.pending), 'call')} of the turn left to decide about" if decided.pending else ""
     typer.echo(f"{one_line(call_id)} {what}{more}.")
 
 
-async def _call_named(client: PerdureClient, thread_id: str, typed: str) -> tuple[str, PendingApproval | None]:
-    """The call that was typed, and what is asked about it; nothing is asked any more of one that was decided about.
+async def _call_named(client: PerdureClient, thread_id: str, typed: str) -> tuple[str, PendingApproval]:
+    """The call that was typed, and what is asked about it, or was: the same answer again is no mistake.
 
     Those that wait come first: of calls that were asked about long ago one need not tell them apart.
     """
     view = await client.view(thread_id)
     waiting = {approval.call_id: approval for approval in view.approvals}
-    asked = [
-        part.call_id
+    asked = {
+        part.call_id: PendingApproval(
+            call_id=part.call_id,
+            message_id=message.id,
+            tool=part.tool,
+            arguments=part.arguments,
+            request=part.approval,
+        )
         for message in view.messages
         for part in message.parts
         if isinstance(part, ToolCallPart) and part.approval
-    ]
+    }
     if not any(call_id.startswith(typed) for call_id in asked):
         shown = clip(typed, PREVIEW_CHARS)
         raise UsageError(
             f"Nobody was asked about a call {shown!r} on the branch that is shown; see `perdure approvals`."
         )
     of_waiting = typed not in asked and any(call_id.startswith(typed) for call_id in waiting)
-    call_id = named(typed, list(waiting) if of_waiting else asked, "call")
-    return call_id, waiting.get(call_id)
+    call_id = named(typed, list(waiting if of_waiting else asked), "call")
+    return call_id, asked[call_id]
 
 
-def _option_id(typed: str | None, asked: PendingApproval | None) -> str | None:
-    found = option_typed(typed, asked.request.options) if typed is not None and asked else None
+def _option_id(typed: str | None, asked: PendingApproval) -> str | None:
+    found = option_typed(typed, asked.request.options) if typed is not None else None
     return found.id if found else typed
 
 
-def _answers(typed: list[str], asked: PendingApproval | None) -> dict[str, Any]:
-    questions = {question.id: question for question in asked.request.questions} if asked else {}
+def _answers(typed: list[str], asked: PendingApproval) -> dict[str, Any]:
+    questions = {question.id: question for question in asked.request.questions}
     answers: dict[str, Any] = {}
     for one in typed:
         name, is_answer, value = one.partition("=")

@@ -1,20 +1,25 @@
 """The commands that begin threads and say something to them: start, send."""
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from perdure.attachments import FILE_BYTES, FILES
 from perdure.cli.model_names import Unchecked, model_typed
 from perdure.cli.prefixes import message_named
-from perdure.cli.printable import printable
+from perdure.cli.printable import one_line, printable
 from perdure.cli.streams import read_input
 from perdure.cli.threads import Thread, id_typed, with_client
 from perdure.client import PerdureClient
-from perdure.errors import NotTaken, ThreadClosed, UsageError
+from perdure.errors import NotTaken, ThreadClosed, ThreadNotFound, UsageError
 from perdure.inputs import ROOT, Accepted, Mode
 from perdure.thinking import Effort
+
+_LOOK_S: Final = 1.0
+"""How often a command that waits for an answer looks whether people are waited for."""
 
 InputName = Annotated[
     str | None,
@@ -96,11 +101,29 @@ def send(
         if parent is not None:
             along["parent_id"] = ROOT if parent == ROOT else await message_named(client, thread, parent)
         if wait:
-            typer.echo(printable(await client.ask(thread, words, id=id, mode=mode, **along)))
+            asking = asyncio.create_task(client.ask(thread, words, id=id, mode=mode, **along))
+            try:
+                await _tell_what_waits(client, thread, asking)
+                typer.echo(printable(await asking))
+            finally:
+                asking.cancel()
             return
         show_accepted(await client.send(thread, words, id=id, mode=mode, run=not no_run, **along))
 
     with_client(run)
+
+
+async def _tell_what_waits(client: PerdureClient, thread_id: str, asking: "asyncio.Task[str]") -> None:
+    """Say once, on stderr, which results the answer waits for that people bring: it may be long until they do."""
+    while not (await asyncio.wait({asking}, timeout=_LOOK_S))[0]:
+        with suppress(ThreadNotFound):  # its workflow has not stored it yet
+            tail = await client.store.load_tail(thread_id, processed=0)
+            if tail.message is not None and tail.message.status.state == "requires_action":
+                for call in tail.calls:
+                    if call.result is None:
+                        how = f"`perdure result {one_line(thread_id)} {one_line(call.call_id)} TEXT`"
+                        typer.echo(f"The turn waits for a result of {one_line(call.tool)}: {how}", err=True)
+                return
 
 
 def answered_by(model: str | None, thinking: Level | None) -> dict[str, Any]:

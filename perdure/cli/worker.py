@@ -1,5 +1,6 @@
 """`perdure worker`."""
 
+import asyncio
 from typing import Annotated
 
 import typer
@@ -10,7 +11,10 @@ from perdure.cli.options import AGENTS_HELP
 def worker(
     agents: Annotated[str | None, typer.Argument(metavar="MODULE:ATTRIBUTE", help=AGENTS_HELP)] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only find out whether these agents and their models can be used, and end.")
+        bool,
+        typer.Option(
+            "--check", help="Only find out whether these agents, their models and the codec can be used, and end."
+        ),
     ] = False,
 ) -> None:
     """Serve agents: run their threads, model calls and tools.
@@ -26,10 +30,14 @@ def worker(
     configure_logs(settings)
     served = load_agents(target)
     if check:
+        from perdure.converter import check_codec
+        from perdure.loader import load_codec
         from perdure.models import check as check_model
 
         for agent in served.values():
             check_model(agent.model, agent.settings, agent.history)
+        if settings.payload_codec:
+            asyncio.run(check_codec(load_codec(settings.payload_codec)))
         typer.echo(f"{target} can be served: {', '.join(served)}.")
         return
     from worker import run  # takes a second to import, and a wrong name should not have to wait for it

@@ -1,5 +1,6 @@
 """The data converter: what Temporal carries comes back as it was, and a person can read and type it."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -8,11 +9,14 @@ from hypothesis import given
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
+from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError, CancelledError, TimeoutError
 
 from perdure.contract import CompleteResult, ThreadStart
-from perdure.converter import data_converter
+from perdure.converter import check_codec, data_converter, with_codec
+from perdure.errors import ConfigurationError
 from perdure.inputs import AnyInput, Event, UserMessage
+from tests.fakes.payload_codec import Hiding
 from tests.perdure.wire_values import values_of
 from tests.properties import json_values
 
@@ -175,3 +179,40 @@ def test_a_failure_is_read_whatever_its_details_are(info: str, details: str, typ
         assert isinstance(read, type)
         assert tuple(getattr(read, details)) == expected
         assert str(read.__cause__) == "rain"
+
+
+class Failing(PayloadCodec):
+    """A codec without its key."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """As it is."""
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Fails."""
+        raise KeyError("no such key")
+
+
+class Losing(Failing):
+    """A codec that gives back something else."""
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """The first one, again and again."""
+        return [payloads[0] for _ in payloads]
+
+
+async def test_what_a_codec_cannot_read_is_said_with_what_to_do() -> None:
+    """Whatever it raises, and where there is no codec at all; nothing is taken for something else."""
+    encoded = [Payload(metadata={"encoding": b"binary/hidden"}, data=b"?")]
+    with pytest.raises(ConfigurationError, match=r"encoded as 'binary/hidden'.* set PERDURE_PAYLOAD_CODEC"):
+        await data_converter.decode(encoded)
+    with pytest.raises(ConfigurationError, match=r"cannot read .*KeyError: 'no such key'.* with the same keys"):
+        await with_codec(Failing()).decode(encoded)
+
+
+@pytest.mark.parametrize(("codec", "wrong"), [(Failing(), "cannot read"), (Losing(), "does not give back")])
+async def test_a_codec_that_is_of_no_use_is_found_out(codec: PayloadCodec, wrong: str) -> None:
+    """Before a worker begins with it; one that works is the control."""
+    with pytest.raises(ConfigurationError, match=wrong):
+        await check_codec(codec)
+    await check_codec(Hiding())

@@ -5,9 +5,11 @@ from temporalio.client import Client
 
 from perdure.agent import Agent
 from perdure.builtins import Threads
+from perdure.client import PerdureClient
 from perdure.compaction import Compaction
 from perdure.connection import connect_temporal
 from perdure.dev.temporal_server import TemporalServer
+from perdure.errors import ConfigurationError
 from perdure.limits import Limits
 from perdure.testing import Call, Reply
 from stores.postgres import PostgresStore
@@ -45,6 +47,7 @@ def root(who: Me) -> Reply | str:
 @pytest.mark.parametrize("codec", ["tests.fakes.payload_codec:codec", "tests.fakes.payload_codec:Hiding", None])
 async def test_a_codec_hides_all_words_from_temporal(
     codec: str | None,
+    temporal: Client,
     temporal_server: TemporalServer,
     store: PostgresStore,
     thread: str,
@@ -56,7 +59,7 @@ async def test_a_codec_hides_all_words_from_temporal(
     """
     if codec:
         monkeypatch.setenv("PERDURE_PAYLOAD_CODEC", codec)
-    temporal = await connect_temporal({"target_host": temporal_server.address})
+    temporal, plain = await connect_temporal({"target_host": temporal_server.address}), temporal
     model = Family({ROOT: root, f"find the {SECRET}": [closing(f"found the {SECRET}")]})
     agent = Agent(
         "a",
@@ -93,6 +96,10 @@ async def test_a_codec_hides_all_words_from_temporal(
         await stack.client.interrupt(thread, reason=f"enough {SECRET}")
         await stack.client.compact(thread)
         assert SECRET in await stack.client.ask(thread, f"words {SECRET}")
+        if codec:
+            stranger = PerdureClient(plain, store, task_queue=stack.settings.task_queue)
+            with pytest.raises(ConfigurationError, match="set PERDURE_PAYLOAD_CODEC"):
+                await stranger.status(thread)
         words = await recorded(stack.temporal, stack.settings.task_queue)
         assert thread.encode() in words
         assert (SECRET.encode() in words) is (codec is None)

@@ -68,6 +68,8 @@ async def test_an_option_is_chosen_by_number_id_or_words(desk: Desk, typed: str)
     assert "`perdure deny` chooses it" in await desk.fails("approve", call_id, "--option", "none")
     assert await desk.does("approve", call_id, "--option", typed) == f"{call_id} is approved.\n"
     decision, heard = await decided(desk)
+    assert await desk.does("approve", call_id, "--option", typed) == f"{call_id} was approved already.\n"
+    assert "the call was approved" in await desk.fails("approve", call_id, "--option", "red"), "the control"
     assert heard == "heard picked of two"
     assert decision is not None
     assert decision.option_id == "all"

@@ -1,17 +1,19 @@
 """The commands that begin threads and say something to them, over a real worker."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from perdure.cli.ending import exit_code
 from perdure.cli.main import app
-from perdure.cli.words import answered_by, files_typed
+from perdure.cli.words import _LOOK_S, answered_by, files_typed
 from perdure.compaction import Compaction
-from perdure.errors import UsageError
+from perdure.errors import ThreadNotFound, UsageError
 from perdure.messages import FilePart, TurnOptions
 from perdure.records import Summary
 from perdure.testing import ScriptedModel
+from tests.eventually import eventually
 from tests.perdure.cli.desk import Desk
 
 PNG = b"\x89PNG\r\n\x1a\nx"
@@ -42,6 +44,27 @@ async def test_files_and_how_to_answer_go_along_with_words(desk: Desk, tmp_path:
     await desk.does("send", "hi", "--model", "openai:gpt-5", "--thinking", "off")
     said = [message for message in await desk.client.history(desk.thread) if message.role == "user"][-1]
     assert said.options == TurnOptions(model="openai:gpt-5", settings={"thinking": False})
+
+
+@pytest.mark.slow
+async def test_whoever_waits_is_told_that_a_person_is_waited_for(desk: Desk) -> None:
+    """With the command that brings the result; the answer comes all the same, and alone on the standard output."""
+    waiting = asyncio.create_task(desk.perdure("send", desk.thread, "ask", "--wait"))
+
+    async def open_call() -> str:
+        try:
+            calls = await desk.client.open_calls(desk.thread)
+        except ThreadNotFound:
+            return ""
+        return next((call.call_id for call in calls if call.state == "waiting"), "")
+
+    call_id = await eventually(open_call)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(waiting), 2 * _LOOK_S)
+    await desk.client.tool_result(desk.thread, call_id, "blue")
+    code, output, errors = await waiting
+    assert (code, output) == (0, "heard blue\n")
+    assert errors == f"The turn waits for a result of ask: `perdure result {desk.thread} {call_id} TEXT`\n"
 
 
 @pytest.mark.slow
