@@ -19,6 +19,7 @@ CHANNEL = "perdure"
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 2.0
 PROBE_INTERVAL_S = 30.0
+CLOSE_RETRY_S = 0.5
 
 
 class Listener:
@@ -39,9 +40,11 @@ class Listener:
 
     async def close(self) -> None:
         """End the connection."""
-        if self._task:
+        # Again and again: a cancellation that meets the driver while it connects may come out as a failure to connect,
+        # and then this one would try once more.
+        while self._task and not self._task.done():
             self._task.cancel()
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=CLOSE_RETRY_S)
 
     async def _keep_listening(self) -> None:
         delay_s = FIRST_DELAY_S
