@@ -90,8 +90,8 @@ def _rss(pid: int) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=400)
-    parser.add_argument("--warm-up", type=int, default=500, help="threads before the first look at the memory")
+    parser.add_argument("--threads", type=int, default=500)
+    parser.add_argument("--warm-up", type=int, default=250, help="threads before the first look at the memory")
     parser.add_argument("--wakes", type=int, default=50, help="threads that get a second turn")
     arguments = parser.parse_args()
     run(lambda: measure(arguments.threads, arguments.warm_up, arguments.wakes))
